@@ -19,10 +19,16 @@ import msgspec
 
 CELL: Final = ""
 """The scope of the whole cell: every job and queue, and what belongs to none."""
+NOWHERE: Final = "-*/-*"
+"""A scope in which there is nothing: no name begins with a hyphen."""
 NAME_RULE: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 """Names of subjects, as certificates have them. ASCII alone, so no two names look alike."""
 GRANTS_EACH_MAX: Final = 100
 """Roles of one name: each is compared with each name that is asked about."""
+USER_RULE: Final = r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?"
+"""Names of users of executors' machines. ASCII alone, so two names that look alike are equal."""
+USERS_EACH_MAX: Final = 100
+"""Users of one grant."""
 TOKENS_AT_ONCE_MAX: Final = 1_000
 """Names of tokens that one request revokes."""
 CERTIFICATES_AT_ONCE_MAX: Final = 100
@@ -40,11 +46,13 @@ class Role(enum.IntEnum):
     OPERATOR = 2
     EDITOR = 3
     ADMIN = 4
+    RUN_AS = 5
+    SEE_PAYLOADS = 6
 
     @property
     def label(self) -> str:
         """The word for people."""
-        return self.name.lower()
+        return self.name.lower().replace("_", "-")
 
 
 class Action(enum.Enum):
@@ -58,12 +66,15 @@ class Action(enum.Enum):
     OPERATE = "operate"
     EDIT = "edit"
     PUT_QUEUES = "put-queues"
+    SEE_PAYLOADS = "see-payloads"
     ADMINISTER = "administer"
     MANAGE_ACCESS = "manage-access"
 
 
 _VIEWER: Final = frozenset({Action.STATUS, Action.READ, Action.READ_TASK})
-_SUBMITTER: Final = frozenset({Action.STATUS, Action.READ_TASK, Action.SUBMIT, Action.CANCEL_TASK})
+_SUBMITTER: Final = frozenset(
+    {Action.STATUS, Action.READ_TASK, Action.SUBMIT, Action.CANCEL_TASK, Action.SEE_PAYLOADS}
+)
 _OPERATOR: Final = _VIEWER | {Action.OPERATE, Action.CANCEL_TASK}
 _EDITOR: Final = _OPERATOR | _SUBMITTER | {Action.EDIT, Action.PUT_QUEUES}
 PERMITTED: Final[dict[Role, frozenset[Action]]] = {
@@ -72,15 +83,21 @@ PERMITTED: Final[dict[Role, frozenset[Action]]] = {
     Role.OPERATOR: _OPERATOR,
     Role.EDITOR: _EDITOR,
     Role.ADMIN: frozenset(Action),
+    Role.RUN_AS: frozenset(),
+    Role.SEE_PAYLOADS: frozenset({Action.SEE_PAYLOADS}),
 }
-"""What each role may do; within the scope of its grant."""
+"""What each role may do; within the scope of its grant. RUN_AS adds users to what an editor may
+write: see `runs_as`."""
+TOKEN_ROLES: Final = tuple(role for role in Role if role <= Role.ADMIN)
+"""Roles that a token may have; what the others add, a token says itself."""
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True):
-    """A role within a scope."""
+    """A role within a scope; `users` are those of RUN_AS."""
 
     role: Role
     scope: str = CELL
+    users: tuple[str, ...] = ()
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -103,6 +120,30 @@ def scopes_for(subject: Subject, action: Action) -> tuple[str, ...]:
     """Return the scopes in which a subject may do something; `(CELL,)` where it may everywhere."""
     scopes = {grant.scope for grant in subject.grants if action in PERMITTED[grant.role]}
     return (CELL,) if CELL in scopes else tuple(sorted(scopes))
+
+
+class RunAs(msgspec.Struct, frozen=True):
+    """Users as which the jobs of a scope may run."""
+
+    scope: str
+    users: tuple[str, ...]
+
+
+def runs_as(subject: Subject, *, is_limited: bool) -> list[RunAs] | None:
+    """Return as which users a subject may have jobs run; None for any. `is_limited`: the cell
+    checks that at all. A subject that has users of its own is limited to them anyway."""
+    if any(grant.role is Role.ADMIN and grant.scope == CELL for grant in subject.grants):
+        return None
+    mine = [RunAs(one.scope, one.users) for one in subject.grants if one.role is Role.RUN_AS]
+    return mine if mine or is_limited else None
+
+
+def may_run_as(granted: Collection[RunAs] | None, job: str, user: str) -> bool:
+    """Return whether a job may run as a user. One that names no user runs as its executor's own,
+    which no grant decides. Names are equal if their bytes are."""
+    if granted is None or not user:
+        return True
+    return any(user in one.users and covers(one.scope, job) for one in granted)
 
 
 def covers(granted: str, wanted: str) -> bool:
@@ -159,16 +200,18 @@ class Binding(msgspec.Struct, frozen=True, array_like=True):
     scope: str = CELL
     by: str = ""
     since_ms: int = 0
+    users: tuple[str, ...] = ()
 
     @property
     def grant(self) -> Grant:
         """What it permits."""
-        return Grant(self.role, self.scope)
+        return Grant(self.role, self.scope, self.users)
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
     """A token without its secret: `digest` is that of the whole text. `expires_ms` and `revoked_ms`
-    are 0 where it does not expire, or was not revoked."""
+    are 0 where it does not expire, or was not revoked. `users` and `payloads` are what RUN_AS and
+    SEE_PAYLOADS would add to a person's role, in the same scope."""
 
     id: str
     name: str
@@ -179,6 +222,18 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     expires_ms: int = 0
     by: str = ""
     revoked_ms: int = 0
+    users: tuple[str, ...] = ()
+    payloads: bool = False
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """What it permits."""
+        grants = [Grant(self.role, self.scope)]
+        if self.users:
+            grants.append(Grant(Role.RUN_AS, self.scope, self.users))
+        if self.payloads:
+            grants.append(Grant(Role.SEE_PAYLOADS, self.scope))
+        return tuple(grants)
 
     def is_live(self, now_ms: int) -> bool:
         """Whether it may be used at `now_ms`."""
@@ -200,12 +255,14 @@ class RevokedCertificate(msgspec.Struct, frozen=True, array_like=True):
 class AccessRules(msgspec.Struct, array_like=True):
     """All bindings, by the names that have them, and all tokens by their ids, oldest first.
     `revision` is the log index of the newest change. `revoked` are certificates by their digests,
-    oldest first."""
+    oldest first. `limits_users` is set by the first grant of RUN_AS for good: to revoke the last
+    one must not allow everything."""
 
     revision: int = 0
     bindings: dict[str, tuple[Binding, ...]] = {}
     tokens: dict[str, Token] = {}
     revoked: dict[str, RevokedCertificate] = {}
+    limits_users: bool = False
 
     @property
     def is_open(self) -> bool:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from cron.access import CELL, CERTIFICATES_AT_ONCE_MAX, NAME_RULE, TOKENS_AT_ONCE_MAX, Role
+from cron import access
+from cron.access import (
+    CELL,
+    CERTIFICATES_AT_ONCE_MAX,
+    NAME_RULE,
+    TOKENS_AT_ONCE_MAX,
+    USER_RULE,
+    USERS_EACH_MAX,
+    Role,
+)
 from cron.api import checks
-from cron.api.checks import Pattern, Person, Tenant, Within, bound, instant
+from cron.api.checks import Pattern, Payloads, Person, Tenant, Within, bound, instant
 from cron.api.rpc import Fields, Request, View
 from cron.errors import InvalidInput
 from launcher.identity import KINDS, REPLICA
 
 ROLES: Final = tuple(role.label for role in Role)
+TOKEN_ROLES: Final = tuple(role.label for role in access.TOKEN_ROLES)
 DAYS_MAX: Final = 3_650
 DAYS: Final = 90
 """How long a token is valid unless its request says otherwise."""
@@ -24,6 +34,12 @@ def role(label: str) -> str:
     if label not in ROLES:
         raise InvalidInput(f"role {label[:40]!r} is not one of {', '.join(ROLES)}")
     return label
+
+
+def users(names: list[str]) -> list[str]:
+    """Return names of users of executors' machines, each once."""
+    checks.between(len(names), 0, USERS_EACH_MAX, "number of users")
+    return sorted({_user(name) for name in names})
 
 
 def digest(content: bytes) -> bytes:
@@ -46,19 +62,24 @@ def certificates(given: list[CertificateName]) -> list[CertificateName]:
 
 
 _name = checks.matching(NAME_RULE, "name {} is not one of a certificate or token", _NAME_HINT)
+_user = checks.matching(
+    USER_RULE, "user {} is not a user's name", "up to 32 of A-Z a-z 0-9 _ . -, such as app,www"
+)
 Name = Annotated[str, _name]
+Users = Annotated[list[str], users]
 RoleName = Annotated[str, role]
 
 
 class _Scoped(Request, frozen=True, kw_only=True):
     """A role within a scope: a tenant's jobs and queues, those that match a pattern, or the whole
-    cell."""
+    cell. `users` are those that jobs there may name as the user that they run as."""
 
     name: Name
     role: RoleName
     tenant: Tenant = ""
     jobs: Pattern = ""
     by: Person = ""
+    users: Users = []
 
     def check(self) -> None:
         """Refuse two scopes."""
@@ -72,17 +93,28 @@ class _Scoped(Request, frozen=True, kw_only=True):
 
 
 class RoleGrant(_Scoped, frozen=True, kw_only=True):
-    """A role to grant to the name of a certificate."""
+    """A role to grant to the name of a certificate. The role `run-as` adds its `users` to those
+    that the name has in that scope."""
+
+    def check(self) -> None:
+        """Refuse run-as without users, and users of another role."""
+        super().check()
+        if bool(self.users) is not (self.role == Role.RUN_AS.label):
+            raise InvalidInput(
+                "the role run-as names users, and no other role does",
+                "`raftcron role grant NAME run-as --users app,www`",
+            )
 
 
 class RoleRevocation(_Scoped, frozen=True, kw_only=True):
-    """A role to take away; the scope is that of the grant."""
+    """A role to take away; the scope is that of the grant. With `users`, only these."""
 
 
 class RoleView(View, frozen=True, kw_only=True):
     """A role that a name has. Without a tenant or a pattern `jobs` it is of the whole cell.
 
-    `notes` say what may not be meant, where it was granted just now.
+    `users` are those of the role `run-as`. `notes` say what may not be meant, where it was granted
+    just now.
     """
 
     name: str
@@ -92,6 +124,7 @@ class RoleView(View, frozen=True, kw_only=True):
     by: str = ""
     since_ms: int = 0
     notes: list[str] = []
+    users: list[str] = []
 
 
 class RolesReport(View, frozen=True, kw_only=True):
@@ -103,11 +136,22 @@ class RolesReport(View, frozen=True, kw_only=True):
 
 class TokenCreation(_Scoped, frozen=True, kw_only=True):
     """A token to make. The client draws it, and sends its id and its SHA-256 alone: no replica sees
-    it before it is used."""
+    it before it is used. `users` and `see_payloads` are what the roles run-as and see-payloads are
+    for people."""
 
     id: Annotated[str, checks.matching("[0-9a-f]{12}", "id {} is not 12 hex digits")]
     digest: Annotated[bytes, digest]
     days: Annotated[int, bound(1, DAYS_MAX, "days")] = DAYS
+    see_payloads: bool = False
+
+    def check(self) -> None:
+        """Refuse roles that only add to another one."""
+        super().check()
+        if self.role not in TOKEN_ROLES:
+            raise InvalidInput(
+                f"role {self.role} is not one of {', '.join(TOKEN_ROLES)}",
+                "users and see_payloads of a token add to its role",
+            )
 
 
 class TokenRevocation(Request, frozen=True, kw_only=True):
@@ -129,6 +173,8 @@ class TokenView(View, frozen=True, kw_only=True):
     created_ms: int = 0
     expires_ms: int = 0
     by: str = ""
+    users: list[str] = []
+    see_payloads: bool = False
 
 
 class TokensReport(View, frozen=True, kw_only=True):
@@ -192,6 +238,7 @@ class ChangesQuery(Request, frozen=True, kw_only=True):
     since_ms: Annotated[int, instant("since")] = 0
     limit: Annotated[int, bound(1, CHANGES_MAX, "limit")] = 50
     within: Within = []
+    payloads: Payloads = []
 
 
 class FieldView(View, frozen=True):

@@ -3,13 +3,13 @@
 `Admission.admit` is the one door for every call, whether gRPC or HTTP carries it. It authenticates
 (a certificate that TLS proved, or a token), authorizes (`cron.access`), and writes over what the
 request says of its caller: `by` becomes the proven name, `within` the scopes that the caller's
-roles cover.
+roles cover, `payloads` those whose payloads it may see, `run_as` the users that it may name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,18 +19,18 @@ from cron.access import (
     CELL,
     DIGEST_CHARS,
     EVERYTHING,
+    NOWHERE,
     TOKEN_CHARS,
     AccessRules,
     Action,
-    Grant,
     Subject,
     is_token,
     may,
+    runs_as,
     scopes_for,
     token_id,
 )
 from cron.api.checks import checked
-from cron.api.jobs import ApplyRequest
 from cron.api.rpc import Request, Rpc, Where
 from cron.errors import NotAllowed, NotAuthenticated, NotLeader
 from launcher.identity import PERSON, REPLICA, Identity
@@ -114,7 +114,7 @@ class Admission:
                 return caller, request
             _check_kind(rpc, caller)
             request = checked(request)
-            return caller, _signed(rpc, request, caller)
+            return caller, _signed(rpc, request, caller, self._rules())
         except NotAllowed as error:
             is_final = rpc.where is Where.REPLICA or not _depends_on_rules(shown)
             elsewhere = None if is_final else self._elsewhere()
@@ -181,7 +181,7 @@ class Admission:
             since_s = (now_ms - token.expires_ms) / 1000
             expired = f"token rc1_{number} of {token.name} expired {since_s:,.0f} s ago"
             raise NotAuthenticated(expired, _ISSUE)
-        subject = Subject(token.name, (Grant(token.role, token.scope),))
+        subject = Subject(token.name, token.grants)
         label = f"token rc1_{number} of {token.name}"
         return Caller(PERSON, subject, label, _origin(f"token rc1_{number}", shown))
 
@@ -222,21 +222,30 @@ def _check_kind(rpc: Rpc[Any, Any], caller: Caller) -> None:
     raise NotAllowed(f"{caller} may not use {denied}", hint)
 
 
-def _signed(rpc: Rpc[Any, Any], request: Q, caller: Caller) -> Q:
-    """Return a request with its caller's name and scopes.
+def _signed(rpc: Rpc[Any, Any], request: Q, caller: Caller, rules: AccessRules) -> Q:
+    """Return a request with its caller's name, its scopes, and what else it may see and say.
 
     Raises:
         NotAllowed: the caller's roles do not cover what it is about.
     """
-    scopes = [CELL]
-    if caller.kind == PERSON:
-        scopes = [*scopes_for(caller.subject, rpc.action)]
-        _check_reach(rpc, request, caller, scopes)
-    request = written_over(request, caller.subject.name, [] if CELL in scopes else scopes)
-    if isinstance(request, ApplyRequest) and caller.kind == PERSON:
-        seen = scopes_for(caller.subject, Action.READ)
-        request = msgspec.structs.replace(request, reads=[] if CELL in seen else [*seen])
-    return request
+    subject = caller.subject
+    if caller.kind != PERSON:
+        return written_over(request, {"by": subject.name, "within": []})
+    scopes = scopes_for(subject, rpc.action)
+    _check_reach(rpc, request, caller, [*scopes])
+    said = {
+        "by": subject.name,
+        "within": _written(scopes),
+        "reads": _written(scopes_for(subject, Action.READ)),
+        "payloads": _written(scopes_for(subject, Action.SEE_PAYLOADS) or (NOWHERE,)),
+        "run_as": runs_as(subject, is_limited=rules.limits_users),
+    }
+    return written_over(request, said)
+
+
+def _written(scopes: tuple[str, ...]) -> list[str]:
+    """Return scopes as a request has them, in which none is no limit."""
+    return [] if CELL in scopes else [*scopes]
 
 
 def _check_reach(rpc: Rpc[Any, Any], request: Request, caller: Caller, scopes: list[str]) -> None:
@@ -258,13 +267,13 @@ def _check_reach(rpc: Rpc[Any, Any], request: Request, caller: Caller, scopes: l
         )
 
 
-def written_over(request: Q, by: str, within: list[str]) -> Q:
-    """Return a request with the proven name and the scopes of its caller, in the fields that it has
-    for them; those of the query or filter that it carries, too."""
-    fields: dict[str, Any] = {"by": by, "within": within}
+def written_over(request: Q, said: Mapping[str, Any]) -> Q:
+    """Return a request with what its caller is and may, in the fields that it has for that; those
+    of the query or filter that it carries, too."""
+    fields = {**said}
     for name in ("query", "filter"):
         chosen = getattr(request, name, None)
         if isinstance(chosen, Request):
-            fields[name] = written_over(chosen, by, within)
+            fields[name] = written_over(chosen, said)
     known = {name: value for name, value in fields.items() if name in request.__struct_fields__}
     return msgspec.structs.replace(request, **known) if known else request

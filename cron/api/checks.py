@@ -251,6 +251,8 @@ Pattern = Annotated[str, parse_pattern]
 Within = Annotated[list[str], scopes]
 """Patterns of jobs and queues to which an answer or a change is limited; none is no limit. The
 guard of a replica writes what the caller's roles cover, whatever the request says."""
+Payloads = Within
+"""Patterns of jobs and queues whose payloads an answer may have; else as Within."""
 NamedPattern = Annotated[str, named_pattern]
 Person = Annotated[str, line("name of who asks", PERSON_CHARS_MAX)]
 Note = Annotated[str, line("reason", limits.NOTE_CHARS_MAX)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from cron import limits
+from cron.access import RunAs
 from cron.api import checks
 from cron.api.access import FieldView
 from cron.api.checks import (
@@ -13,6 +14,7 @@ from cron.api.checks import (
     NamedPattern,
     Note,
     Pattern,
+    Payloads,
     Person,
     Pool,
     Source,
@@ -48,8 +50,9 @@ def tenant_of_files(tenant: str) -> str:
 class JobNeeds(View, frozen=True, kw_only=True):
     """What a job asks of the pool.
 
-    `payload` is what its handler is given, cut to what people read. It is tried `tries` times in
-    all. `dead` is how many of its launches were given up and wait for a person.
+    `payload` is what its handler is given, cut to what people read; `payload_hidden`: there is one,
+    and the caller may not see it. It is tried `tries` times in all. `dead` is how many of its
+    launches were given up and wait for a person.
     """
 
     handler: str = ""
@@ -72,6 +75,7 @@ class JobNeeds(View, frozen=True, kw_only=True):
     after: list[str] = []
     after_any: list[str] = []
     metrics: bool = False
+    payload_hidden: bool = False
 
 
 class JobView(View, frozen=True, kw_only=True):
@@ -128,6 +132,7 @@ class JobsRequest(Request, frozen=True, kw_only=True):
     pool: Pool = ""
     collection: Collection = ""
     within: Within = []
+    payloads: Payloads = []
 
 
 class NextRequest(Request, frozen=True, kw_only=True):
@@ -180,7 +185,7 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
     that the files no longer have; more than `limits.PRUNE_WITHOUT_YES_MAX` of them, or all of a
     source, only if `is_confirmed`. `system`: crontabs have a user column. `tenant`: for names that
     have none. All jobs that change have to be `within`, and those that they follow, `after` or
-    `after_any`, within `reads`.
+    `after_any`, within `reads`. Users that jobs name have to be in `run_as`, unless it is None.
     """
 
     files: list[SourceFile]
@@ -193,6 +198,7 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
     is_confirmed: bool = False
     within: Within = []
     reads: Within = []
+    run_as: list[RunAs] | None = None
 
     def check(self) -> None:
         """Refuse no files, and too many."""
@@ -278,6 +284,7 @@ class RevisionsQuery(Request, frozen=True, kw_only=True):
 
     job: FullJob
     revision: Annotated[int, bound(0, 1 << 53, "revision")] = 0
+    payloads: Payloads = []
 
 
 class RevisionView(View, frozen=True, kw_only=True):
@@ -294,7 +301,8 @@ class RevisionView(View, frozen=True, kw_only=True):
 
 class RevisionsReport(View, frozen=True, kw_only=True):
     """The revisions of a job that are kept, newest first; and the fields in which `revision`
-    differed from what the job is now. What an environment variable was set to does not show."""
+    differed from what the job is now. What an environment variable was set to does not show, nor
+    what a payload is to a caller who may not see it."""
 
     job: str
     revision: int = 0
@@ -303,12 +311,14 @@ class RevisionsReport(View, frozen=True, kw_only=True):
 
 
 class RollBackRequest(Request, frozen=True, kw_only=True):
-    """Make a job what it was in a revision, which becomes a revision of its own."""
+    """Make a job what it was in a revision, which becomes a revision of its own. A user that it
+    names has to be in `run_as`, unless that is None."""
 
     job: FullJob
     revision: Annotated[int, bound(1, 1 << 53, "revision")]
     is_dry_run: bool = False
     by: Person = ""
+    run_as: list[RunAs] | None = None
 
 
 class PauseRequest(Request, frozen=True, kw_only=True):

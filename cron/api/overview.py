@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from cron.api.checks import FullJob, Tenant, Within, bound, line
+from cron.api.checks import FullJob, Payloads, Tenant, Within, bound, line
 from cron.api.jobs import JobView
 from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
@@ -31,6 +31,7 @@ class JobPageQuery(Request, frozen=True, kw_only=True):
     after: FullJob = ""
     limit: Annotated[int, bound(1, 200, "limit")] = 25
     within: Within = []
+    payloads: Payloads = []
 
     def check(self) -> None:
         """Refuse a state that is none."""

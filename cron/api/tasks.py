@@ -426,7 +426,8 @@ class TaskView(View, frozen=True, kw_only=True):
     """One task.
 
     `task` is its full name. `launch` is the name of its launch, "" before it is due. `attempts` and
-    `payload` are there where one task is asked for. `revision` is the log index of its last change.
+    `payload` are there where one task is asked for; `payload_hidden`: there is one, and the caller
+    may not see it. `revision` is the log index of its last change.
     `result` is the text that the handler returned, at most 1 KiB. `group` is `tenant/group`. While
     it waits, `after` and `after_any` are the tasks and groups that it comes after, of which
     `waits_for` are not over.
@@ -447,6 +448,7 @@ class TaskView(View, frozen=True, kw_only=True):
     collection: str = ""
     labels: dict[str, str] = {}
     payload: Any = None
+    payload_hidden: bool = False
     launch: str = ""
     attempts: list[LaunchView] = []
     reason: str = ""
@@ -557,6 +559,7 @@ class TaskQuery(Request, frozen=True, kw_only=True):
     """A task that is asked about."""
 
     name: TaskText
+    payloads: checks.Payloads = []
 
 
 class TaskListQuery(Request, frozen=True, kw_only=True):

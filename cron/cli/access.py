@@ -14,6 +14,7 @@ from cron.api.access import (
     DAYS,
     DAYS_MAX,
     ROLES,
+    TOKEN_ROLES,
     ChangesQuery,
     ChangeView,
     RoleGrant,
@@ -39,13 +40,19 @@ from cron.cli.options import (
     word_option,
 )
 from cron.cli.times import format_ms, show_utc
-from cron.cli.values import count
+from cron.cli.values import Parsed, count, split_words
 from cron.errors import NotFound
 from launcher.protocol.names import short_job_name
 
 scope_options = together(
     word_option("--tenant", metavar="T", help="Only jobs and queues of this tenant."),
     word_option("--job", "jobs", metavar="PATTERN", help="Only jobs and queues that match."),
+)
+users_option = click.option(
+    "--users",
+    type=Parsed("USER,...", split_words),
+    default=[],
+    help="Users that jobs there may run as; of the role run-as.",
 )
 _ROLE: Final = click.Choice(ROLES)
 _NAME: Final = click.argument("name", callback=not_empty)
@@ -61,13 +68,14 @@ def scope_of(view: RoleView | TokenView) -> str:
 
 def role_row(view: RoleView) -> render.JsonRow:
     """Return a role as JSON; of the whole cell it has neither tenant nor jobs."""
-    return render.row_of(view, f"name role {_WHERE} by? since@since_ms")
+    users = {"users": view.users} if view.users else {}
+    return render.row_of(view, f"name role {_WHERE} by? since@since_ms") | users
 
 
 ROLES_SHOWN: Final = render.Listing[RoleView](
     role_row,
-    "name role where by? since_utc@since_ms",
-    {"where": scope_of},
+    "name role where users by? since_utc@since_ms",
+    {"where": scope_of, "users": lambda view: ",".join(view.users) or "-"},
     nothing="no role was granted: every person's certificate may do everything",
     narrow="by since_utc",
 )
@@ -78,8 +86,9 @@ ROLES_SHOWN: Final = render.Listing[RoleView](
 def role_command() -> None:
     """Grant roles to the names of certificates: viewer, submitter, operator, editor, admin.
 
-    docs/security.md shows which role may use which command. The first role has to be that of an
-    admin; until then every person's certificate may do everything.
+    Two roles add to these: run-as lets an editor name users that jobs run as, see-payloads lets a
+    viewer or operator see payloads. docs/security.md shows which role may use which command. The
+    first role has to be that of an admin; until then every person's certificate may do everything.
     """
 
 
@@ -87,13 +96,14 @@ def role_command() -> None:
 @_NAME
 @click.argument("role", type=_ROLE)
 @scope_options
+@users_option
 @asks_cell
-def grant_command(settings: Settings, /, **said: str) -> None:
+def grant_command(settings: Settings, /, **said: Any) -> None:
     """Grant ROLE to NAME, in the whole cell or in one scope."""
     _check_scope(said)
     view = settings.ask(table.GRANT_ROLE, RoleGrant(**said))
     row = role_row(view) | {"notes": view.notes}
-    settings.show_row(row, f"{view.name} is {view.role} in {scope_of(view)}")
+    settings.show_row(row, f"{view.name} is {_named(view)} in {scope_of(view)}")
     settings.show_notes(view.notes)
 
 
@@ -101,12 +111,14 @@ def grant_command(settings: Settings, /, **said: str) -> None:
 @_NAME
 @click.argument("role", type=_ROLE)
 @scope_options
+@users_option
 @asks_cell
-def revoke_command(settings: Settings, /, **said: str) -> None:
-    """Take ROLE in that scope away from NAME. Streams that it has open end within seconds."""
+def revoke_command(settings: Settings, /, **said: Any) -> None:
+    """Take ROLE in that scope away from NAME, or only some --users of it. Streams that it has open
+    end within seconds."""
     _check_scope(said)
     view = settings.ask(table.REVOKE_ROLE, RoleRevocation(**said))
-    text = f"{view.name} is no {view.role} any more in {scope_of(view)}"
+    text = f"{view.name} is no {_named(view)} any more in {scope_of(view)}"
     settings.show_row(role_row(view), text)
 
 
@@ -117,6 +129,10 @@ def revoke_command(settings: Settings, /, **said: str) -> None:
 def list_command(settings: Settings) -> None:
     """List all roles, by name."""
     settings.show(ROLES_SHOWN, settings.ask(table.ROLES).roles)
+
+
+def _named(view: RoleView) -> str:
+    return f"{view.role} {','.join(view.users)}" if view.users else view.role
 
 
 def _check_scope(said: dict[str, Any]) -> None:
@@ -130,13 +146,18 @@ def _check_scope(said: dict[str, Any]) -> None:
 def token_row(view: TokenView) -> render.JsonRow:
     """Return a token as JSON, without its secret, which nobody has."""
     keys = f"id name role {_WHERE} state created_at@created_ms expires_at@expires_ms by?"
-    return render.row_of(view, keys)
+    more = {"users": view.users, "see_payloads": view.see_payloads}
+    return render.row_of(view, keys) | {name: value for name, value in more.items() if value}
 
 
 TOKENS_SHOWN: Final = render.Listing[TokenView](
     token_row,
-    "token name role where state expires_utc@expires_ms by?",
-    {"token": lambda view: f"rc1_{view.id}", "where": scope_of},
+    "token name role where users state expires_utc@expires_ms by?",
+    {
+        "token": lambda view: f"rc1_{view.id}",
+        "where": scope_of,
+        "users": lambda view: ",".join(view.users) or "-",
+    },
     nothing="no tokens",
     narrow="by",
 )
@@ -153,8 +174,10 @@ def token_command() -> None:
 
 @token_command.command("create")
 @_NAME
-@click.option("--role", type=_ROLE, required=True, help="What it may do.")
+@click.option("--role", type=click.Choice(TOKEN_ROLES), required=True, help="What it may do.")
 @scope_options
+@users_option
+@click.option("--see-payloads", is_flag=True, help="It may see payloads although it only reads.")
 @click.option(
     "--days", type=count(1, DAYS_MAX), default=DAYS, show_default=True, help="How long it is valid."
 )

@@ -268,7 +268,7 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("next", ", ".join(map(show_s, view.next_s))),
         ("command", view.command),
         ("handler", needs.handler),
-        ("payload", needs.payload),
+        ("payload", "hidden" if needs.payload_hidden else needs.payload),
         ("user", view.user),
         ("overlap", view.overlap),
         ("concurrency", str(needs.concurrency or "")),

@@ -315,13 +315,16 @@ def _ending(view: tasks.TaskView) -> str:
 @stale_option
 @asks_cell
 def get_command(settings: Settings, task: str) -> None:
-    """Show a TASK with its payload and all its attempts."""
+    """Show a TASK with its payload, which not every role may see, and all its attempts."""
     view = settings.ask(table.GET, tasks.TaskQuery(name=task))
     if settings.is_json:
         attempts = [launch_row(one) for one in view.attempts]
-        render.json_lines([task_row(view) | {"payload": view.payload, "attempts": attempts}])
+        hidden = {"payload_hidden": True} if view.payload_hidden else {}
+        row = {"payload": view.payload, **hidden, "attempts": attempts}
+        render.json_lines([task_row(view) | row])
         return
     payload = "" if view.payload is None else msgspec.json.encode(view.payload).decode()
+    payload = "hidden" if view.payload_hidden else payload
     said = [
         ("state", view.state),
         ("reason", view.reason),

@@ -38,6 +38,20 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before 8
             self.fail(f"{error}; {error.hint}" if error.hint else str(error), param, ctx)
 
 
+def split_words(text: str) -> list[str]:
+    """Return the words between commas, without blanks around them.
+
+    Raises:
+        InvalidInput: one is empty.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise InvalidInput(
+            f"{text[:80]!r} has an empty word", "write one word, or several with commas"
+        )
+    return words
+
+
 def read_time(text: str) -> int:
     """Return the epoch milliseconds of a TIME, and say on stderr what one without a zone means.
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cron import limits
+from cron.access import USER_RULE
 from cron.alert_rules import Condition, JobAlerts
 from cron.calendar.duration import parse_duration
 from cron.crontab.bounds import parse_calendar, parse_moment
@@ -27,7 +28,7 @@ from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
 OPTION_MARK: Final = "#:"
 
 _OPTION = re.compile(r"""(?P<key>[^ \t=]+)=(?P<value>"[^"]*"|'[^']*'|[^ \t"']*)(?=[ \t]|\Z)""")
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?")
+_USER = re.compile(USER_RULE, re.ASCII)
 USER_HINT: Final = "write a user's name, up to 32 of A-Z a-z 0-9 _ . -"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
 
-from cron.access import Binding, RevokedCertificate, Role, Token, names_within
+from cron.access import Binding, RevokedCertificate, Role, Token, may_run_as, names_within
 from cron.api.access import (
     CertificateRevocation,
     ChangesQuery,
@@ -25,8 +25,10 @@ from cron.api.access import (
     TokensReport,
     TokenView,
 )
+from cron.api.jobs import ApplyRequest, RollBackRequest
 from cron.api.rpc import Request
-from cron.errors import Conflict, InvalidInput, LimitExceeded, NotFound
+from cron.errors import Conflict, InvalidInput, LimitExceeded, NotAllowed, NotFound
+from cron.job import Job
 from cron.limits import BINDINGS_MAX, REVOKED_MAX, TOKENS_MAX
 from cron.service.replica import Replica
 from cron.state.access import (
@@ -36,8 +38,10 @@ from cron.state.access import (
     RevokeRole,
     RevokeTokens,
 )
+from cron.state.definitions import without_payloads
 from cron.state.outcome import Verdict
 from cron.state.state import Revision
+from launcher.protocol.names import split_job_name
 
 DAY_MS: Final = 86_400_000
 _ROLES: Final = {role.label: role for role in Role}
@@ -50,7 +54,7 @@ async def grant(replica: Replica, request: RoleGrant) -> RoleView:
         Conflict: the first role is not that of an admin. LimitExceeded: there are too many.
     """
     role = _ROLES[request.role]
-    command = GrantRole(request.name, role, request.scope, request.by)
+    command = GrantRole(request.name, role, request.scope, request.by, tuple(request.users))
     _, results = await replica.leader.append(command)
     verdict = results[0].verdict
     if verdict is Verdict.NO_ADMIN:
@@ -59,12 +63,13 @@ async def grant(replica: Replica, request: RoleGrant) -> RoleView:
             f"`raftcron role grant {request.by or 'NAME'} admin`, and then the others",
         )
     if verdict is Verdict.TOO_MANY:
-        text = f"{request.name} has too many roles, or the cell has {BINDINGS_MAX:,}"
+        text = f"{request.name} has too many roles or users, or the cell has {BINDINGS_MAX:,} roles"
         raise LimitExceeded(text, "revoke some, or grant one for a pattern that has them all")
     _check(verdict)
     bindings = replica.state.access.bindings
-    given = Binding(request.name, role, request.scope, request.by)
-    mine = (one for one in bindings.get(request.name, ()) if one.grant == given.grant)
+    given = Binding(request.name, role, request.scope, request.by, users=command.users)
+    held = bindings.get(request.name, ())
+    mine = (one for one in held if (one.role, one.scope) == (role, request.scope))
     notes = []
     if request.by and request.by not in bindings:
         notes.append(f"{request.by} has no role: only a token, or no TLS, lets {request.by} in")
@@ -78,17 +83,19 @@ async def revoke(replica: Replica, request: RoleRevocation) -> RoleView:
         NotFound: the name has no such role. Conflict: it is that of the last admin.
     """
     role = _ROLES[request.role]
-    command = RevokeRole(request.name, role, request.scope, request.by)
+    command = RevokeRole(request.name, role, request.scope, request.by, tuple(request.users))
     _, results = await replica.leader.append(command)
     if results[0].verdict is Verdict.NO_ADMIN:
         text = f"{request.name} is the only admin of the cell"
         raise Conflict(text, "make somebody else an admin before")
     if results[0].verdict is Verdict.ALREADY:
         where = f" in {request.scope}" if request.scope else " in the whole cell"
-        text = f"{request.name} is no {request.role}{where}"
+        users = f" of user {' or '.join(request.users)}" if request.users else ""
+        text = f"{request.name} is no {request.role}{users}{where}"
         raise NotFound(text, "`raftcron role list` shows each role with its scope")
     _check(results[0].verdict)
-    return _role_view(Binding(request.name, role, request.scope, request.by))
+    taken = Binding(request.name, role, request.scope, request.by, users=command.users)
+    return _role_view(taken)
 
 
 async def roles(replica: Replica, _request: Request) -> RolesReport:
@@ -112,6 +119,8 @@ async def create_token(replica: Replica, request: TokenCreation) -> TokenView:
         request.digest,
         replica.clock.wall_ms() + request.days * DAY_MS,
         request.by,
+        tuple(request.users),
+        request.see_payloads,
     )
     _, results = await replica.leader.append(command)
     verdict = results[0].verdict
@@ -188,22 +197,47 @@ async def revoked_certificates(replica: Replica, _request: Request) -> RevokedRe
 async def changes(replica: Replica, query: ChangesQuery) -> ChangesReport:
     """Return what people changed, the newest first."""
     fits, is_within = names_within([query.job]), names_within(query.within)
+    is_seen = names_within(query.payloads)
     found = [
         view
         for revision in reversed(replica.state.revisions)
         if revision.at_ms >= query.since_ms and query.made_by in ("", revision.by)
-        for view in _change_views(revision)
+        for view in _change_views(revision, is_seen)
         if (not query.job or fits is None or fits(_job_of(view.object)))
         and (is_within is None or is_within(_job_of(view.object)))
     ]
     return ChangesReport(changes=found[: query.limit], left=max(0, len(found) - query.limit))
 
 
-def _change_views(revision: Revision) -> Iterator[ChangeView]:
+def check_users(jobs: Iterable[Job], request: ApplyRequest | RollBackRequest) -> None:
+    """Return if every job names a user that the caller may name, or none.
+
+    Raises:
+        NotAllowed: one does not.
+    """
+    for job in jobs:
+        user = job.work.user
+        if not may_run_as(request.run_as, job.name, user):
+            who, tenant = request.by or "the caller", split_job_name(job.name)[0]
+            raise NotAllowed(
+                f"job {job.name} runs as user {user}, and {who} may not say that; nothing was "
+                "changed",
+                f"an admin grants it: `raftcron role grant {request.by or 'NAME'} run-as --tenant "
+                f"{tenant} --users {user}`; a token gets it as it is made, by --users",
+            )
+
+
+def _change_views(
+    revision: Revision, is_seen: Callable[[str], bool] | None
+) -> Iterator[ChangeView]:
+    """Yield the changes of objects; `is_seen` says of which jobs payloads may be shown, None is
+    all."""
     more = max(0, revision.count - len(revision.changed)) if revision.changed else 0
     for number, one in enumerate(revision.changed):
         view = _change_view(revision, one.name, one.before, one.after, 0 if number else more)
-        fields = [FieldView(*field) for field in one.fields]
+        is_shown = is_seen is None or is_seen(one.name)
+        told = one.fields if is_shown else without_payloads(one.fields)
+        fields = [FieldView(*field) for field in told]
         yield msgspec.structs.replace(view, fields=fields) if fields else view
     if not revision.changed:
         yield _change_view(revision, revision.subject)
@@ -239,6 +273,7 @@ def _role_view(binding: Binding, notes: list[str] | None = None) -> RoleView:
         name=binding.subject,
         role=binding.role.label,
         notes=notes or [],
+        users=list(binding.users),
         **_scope_fields(binding.scope),
     )
 
@@ -248,6 +283,8 @@ def _token_view(token: Token, now_ms: int) -> TokenView:
     return TokenView.of(
         token,
         role=token.role.label,
+        users=list(token.users),
+        see_payloads=token.payloads,
         state="live" if token.is_live(now_ms) else ended,
         **_scope_fields(token.scope),
     )

@@ -55,7 +55,7 @@ from cron.limits import (
 )
 from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Given, account_for, as_lines
-from cron.service import bounds, following
+from cron.service import access, bounds, following
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.alerts import SELF
@@ -103,7 +103,8 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
 
     Raises:
         CrontabError: with all errors of all files.
-        NotAllowed: they declare a job that the caller may not change.
+        NotAllowed: they declare a job that the caller may not change, or may not have run as its
+            user.
     """
     by_source: dict[str, Declared] = {}
     problems: list[Problem] = []
@@ -121,6 +122,7 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
         raise CrontabError(problems)
     is_within = names_within(request.within)
     for one in by_source.values():
+        access.check_users(one.jobs, request)
         one.is_within = is_within
         beyond = [job.name for job in one.jobs if is_within is not None and not is_within(job.name)]
         if beyond:

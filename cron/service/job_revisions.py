@@ -21,9 +21,9 @@ from cron.crontab.written import job_text
 from cron.errors import NotFound
 from cron.job import Job
 from cron.scheduler.job_filter import JobFilter, select_jobs
-from cron.service import catalog
+from cron.service import access, catalog
 from cron.service.replica import Replica
-from cron.state.definitions import compared, definition
+from cron.state.definitions import compared, definition, without_payloads
 from cron.state.state import JobRecord
 from launcher.protocol.names import short_job_name
 
@@ -85,7 +85,11 @@ async def revisions(replica: Replica, query: RevisionsQuery) -> RevisionsReport:
     if query.revision or record.earlier:
         revision = query.revision or record.earlier[-1].revision
         before, after = definition(_job_of(record, revision)), definition(job)
-        fields = [FieldView(*field) for field in compared(before, after, _FIELDS_ROOM)]
+        is_seen = names_within(query.payloads)
+        found = compared(before, after, _FIELDS_ROOM)
+        if is_seen is not None and not is_seen(record.name):
+            found = without_payloads(found)
+        fields = [FieldView(*field) for field in found]
     return RevisionsReport(job=record.name, revision=revision, revisions=views, fields=fields)
 
 
@@ -96,11 +100,13 @@ async def roll_back(replica: Replica, request: RollBackRequest) -> ApplyReport:
     calendars, jobs that it follows.
 
     Raises:
-        UnknownJob, NotFound: there is no such job or revision. CrontabError: it names what does not
-            exist. The rest as for `catalog.put`.
+        UnknownJob, NotFound: there is no such job or revision. NotAllowed: the caller may not have
+            it run as its user. CrontabError: it names what does not exist. The rest as for
+            `catalog.put`.
     """
     record = _record(replica, request.job)
     job = _job_of(record, request.revision)
+    access.check_users([job], request)
     declared = catalog.Declared(record.source, [job])
     asked = ApplyRequest(files=[], is_dry_run=request.is_dry_run, by=request.by)
     report = await catalog.put_declared(replica, [declared], asked, [])

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
+from cron.access import names_within
 from cron.api.checks import is_wild, no_such_job, unknown_job
 from cron.api.jobs import (
     JobNeeds,
@@ -51,7 +52,13 @@ PAUSED_AT_ONCE: Final = 5_000
 
 
 def of_job(
-    record: JobRecord, job: Job, last: LaunchView | None, now_ms: int, runs: int = 0
+    record: JobRecord,
+    job: Job,
+    last: LaunchView | None,
+    now_ms: int,
+    runs: int = 0,
+    *,
+    shows_payload: bool = True,
 ) -> JobView:
     """Return a job as it is shown; `runs`: how many of its launches do."""
     paused = _pause_of(record, now_ms)
@@ -75,17 +82,19 @@ def of_job(
         command=job.work.argv[-1] if job.work.argv else "",
         running=runs,
         last=last,
-        needs=_needs(record, job),
+        needs=_needs(record, job, shows_payload=shows_payload),
         held=unreadable(job.schedule),
     )
 
 
-def _needs(record: JobRecord, job: Job) -> JobNeeds:
+def _needs(record: JobRecord, job: Job, *, shows_payload: bool) -> JobNeeds:
+    payload = job.work.payload
     return JobNeeds.of(
         job,
         job.work,
         job.retry,
-        payload=job.work.payload[:PAYLOAD_SHOWN_BYTES].decode(errors="replace"),
+        payload=payload[:PAYLOAD_SHOWN_BYTES].decode(errors="replace") if shows_payload else "",
+        payload_hidden=bool(payload) and not shows_payload,
         retry_codes=list(job.retry.retry_codes),
         fatal_codes=list(job.retry.fatal_codes),
         after=list(job.after),
@@ -230,7 +239,7 @@ async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
     is_alone = wanted == JobFilter(request.pattern, within=wanted.within)
     if not names and is_alone and request.pattern:
         raise no_such_job(request.pattern)
-    gates = Gates(replica.state)
+    gates, is_seen = Gates(replica.state), names_within(request.payloads)
     now_ms = replica.clock.wall_ms()
     lasts = await replica.row_store.last_of_each(names[:LAST_SHOWN_MAX])
     views, running = [], replica.state.count_running()
@@ -238,7 +247,14 @@ async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
         record, last = replica.state.jobs.get(name), lasts.get(name)
         if record is not None and record.job is not None:
             view = of_row(last) if last is not None else None
-            shown = of_job(record, record.job, view, now_ms, running[record.number])
+            shown = of_job(
+                record,
+                record.job,
+                view,
+                now_ms,
+                running[record.number],
+                shows_payload=is_seen is None or is_seen(name),
+            )
             gate = gates.of(record, record.job, now_ms)
             if gate is not None:
                 shown = msgspec.structs.replace(shown, gate=of_gate(gate))

@@ -44,14 +44,21 @@ async def job_page(replica: Replica, query: JobPageQuery) -> JobPage:
     names, total, tenants, sources = await asyncio.to_thread(_choose, records, query, fits)
     shown = names[: query.limit]
     newest = await replica.row_store.newest_of_each(shown, OUTCOMES_SHOWN)
-    gates = Gates(state)
+    gates, is_seen = Gates(state), names_within(query.payloads)
     entries = []
     for name in shown:
         record, rows = state.jobs.get(name), newest.get(name, [])
         if record is None or record.job is None:
             continue
         last = of_row(rows[0]) if rows else None
-        view = of_job(record, record.job, last, now_ms, running[record.number])
+        view = of_job(
+            record,
+            record.job,
+            last,
+            now_ms,
+            running[record.number],
+            shows_payload=is_seen is None or is_seen(name),
+        )
         gate = gates.of(record, record.job, now_ms)
         if gate is not None:
             view = msgspec.structs.replace(view, gate=of_gate(gate))

@@ -131,7 +131,7 @@ def launch_of(task: TaskRecord) -> LaunchName:
 
 
 async def get(replica: Replica, request: TaskQuery) -> TaskView:
-    """Return one task, with its payload and all its attempts.
+    """Return one task, with its payload, if the caller may see that, and all its attempts.
 
     Raises:
         UnknownTask: there is no such task, or it is forgotten.
@@ -156,12 +156,14 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
     elif view.state == "due" and now_ms - task.at_ms > USUAL_WAIT_MS:
         reason = no_launch_yet(replica, view.handler)
     attempts = await _attempts(replica, task)
-    is_done = task.state is LaunchState.SUCCEEDED
+    is_done, is_seen = task.state is LaunchState.SUCCEEDED, names_within(request.payloads)
+    is_shown = is_seen is None or is_seen(task.queue)
     if task.is_over and not is_done and attempts and attempts[-1].detail:
         reason = ": ".join(filter(None, (reason, attempts[-1].detail)))
     return msgspec.structs.replace(
         view,
-        payload=msgspec.json.decode(payload) if payload else None,
+        payload=msgspec.json.decode(payload) if payload and is_shown else None,
+        payload_hidden=bool(payload) and not is_shown,
         attempts=[] if task.never_ran else attempts,
         reason=reason,
         result=task.result or (attempts[-1].detail if attempts and is_done else ""),

@@ -12,26 +12,30 @@ from cron.access import CELL, RevokedCertificate, Role
 
 
 class GrantRole(msgspec.Struct, frozen=True, array_like=True, tag="grant-role"):
-    """A role for a name, in the cell or in a scope. The first one makes an admin of the cell."""
+    """A role for a name, in the cell or in a scope. The first one makes an admin of the cell.
+    RUN_AS adds `users` to those that the name has in that scope."""
 
     subject: str
     role: Role
     scope: str = CELL
     by: str = ""
+    users: tuple[str, ...] = ()
 
 
 class RevokeRole(msgspec.Struct, frozen=True, array_like=True, tag="revoke-role"):
-    """A role that a name has no more in that scope. The cell's last admin stays."""
+    """A role that a name has no more in that scope. The cell's last admin stays. `users` of RUN_AS
+    are taken away alone, if there are any."""
 
     subject: str
     role: Role
     scope: str = CELL
     by: str = ""
+    users: tuple[str, ...] = ()
 
 
 class CreateToken(msgspec.Struct, frozen=True, array_like=True, tag="create-token"):
     """A token by its id and the hash of its text; `expires_ms` 0 is never. The same id and hash
-    again is the same token."""
+    again is the same token. `users` and `payloads` as in `cron.access.Token`."""
 
     id: str
     name: str
@@ -40,6 +44,8 @@ class CreateToken(msgspec.Struct, frozen=True, array_like=True, tag="create-toke
     digest: bytes
     expires_ms: int = 0
     by: str = ""
+    users: tuple[str, ...] = ()
+    payloads: bool = False
 
 
 class RevokeTokens(msgspec.Struct, frozen=True, array_like=True, tag="revoke-tokens"):

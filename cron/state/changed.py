@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from cron.access import DIGEST_CHARS, Role, Token
+from cron.access import DIGEST_CHARS, Grant, Token
 from cron.alert_rules import Channel, Rule
 from cron.crontab.bounds import day_text
 from cron.crontab.conditions import condition_text
@@ -100,7 +100,7 @@ def _clock(state: State, _command: c.ResetClock) -> Iterator[tuple[str, str]]:
 
 def _roles(state: State, command: a.GrantRole | a.RevokeRole) -> Iterator[tuple[str, str]]:
     bindings = state.access.bindings.get(command.subject, ())
-    yield command.subject, "; ".join(_grant_text(one.role, one.scope) for one in bindings)
+    yield command.subject, "; ".join(_grant_text(one.grant) for one in bindings)
 
 
 def _token(state: State, command: a.CreateToken) -> Iterator[tuple[str, str]]:
@@ -174,14 +174,16 @@ def _gate_text(gate: pool.Gate | None) -> str:
     return f"{gate.action.name.lower()} {' '.join(named) or 'everything'}: {gate.reason}"
 
 
-def _grant_text(role: Role, scope: str) -> str:
-    return f"{role.label} in {scope}" if scope else role.label
+def _grant_text(grant: Grant) -> str:
+    role = f"{grant.role.label} {','.join(grant.users)}".rstrip()
+    return f"{role} in {grant.scope}" if grant.scope else role
 
 
 def _token_text(token: Token | None) -> str:
     if token is None or token.revoked_ms:
         return ""
-    return f"{token.name}: {_grant_text(token.role, token.scope)}"
+    grants = "; ".join(map(_grant_text, token.grants))
+    return f"{token.name}: {grants}"
 
 
 def _calendar_text(state: State, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +25,8 @@ _LEFT_OUT: Final = ("name", "line", "placement", "labels", "traceparent", "resul
 ENV: Final = "env."
 SET: Final = "set"
 OTHER: Final = "set to another value"
+_PAYLOADS: Final = ("payload", "stdin")
+"""Fields that hold what a handler, or a command on its standard input, is given."""
 
 
 def definition(job: Job | None) -> dict[str, str]:
@@ -99,6 +101,18 @@ def compared(before: Mapping[str, str], after: Mapping[str, str], room: int) -> 
             break
         found.append((field[0], field[1], field[2]))
     return tuple(found)
+
+
+def without_payloads(fields: Iterable[Field]) -> tuple[Field, ...]:
+    """Return fields without what handlers and commands are given: only whether it is set."""
+
+    def told(field: Field) -> Field:
+        name, was, now = field
+        if name not in _PAYLOADS:
+            return field
+        return (name, SET if was else "", (OTHER if was else SET) if now else "")
+
+    return tuple(map(told, fields))
 
 
 def room_left(fields: tuple[Field, ...]) -> int:

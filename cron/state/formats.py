@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from cron.access import TOKEN_ROLES
 from cron.job import Job
 from cron.state import access, alerts, calendars, chains, groups, tasks
 from cron.state import commands as c
@@ -74,7 +75,17 @@ def needed(command: c.Command) -> Needed:
     if isinstance(command, tasks.SubmitTasks):
         is_new = any(task.group or task.after or task.after_any for task in command.tasks)
         return Needed(_FIELDS, _GROUPS) if is_new else _EVERYWHERE
+    if isinstance(command, access.GrantRole | access.RevokeRole | access.CreateToken):
+        return _of_role(command)
     return COMMANDS.get(type(command), _EVERYWHERE)
+
+
+def _of_role(command: access.GrantRole | access.RevokeRole | access.CreateToken) -> Needed:
+    """Return what a role or token needs: an older replica stops at a role that it does not know."""
+    is_new = command.role not in TOKEN_ROLES or bool(command.users)
+    if isinstance(command, access.CreateToken):
+        is_new = is_new or command.payloads
+    return Needed(11, "the roles run-as and see-payloads") if is_new else COMMANDS[type(command)]
 
 
 def _of_job(job: Job) -> Needed | None:

@@ -7,7 +7,18 @@ from typing import Final
 
 import msgspec
 
-from cron.access import CELL, EVERYTHING, GRANTS_EACH_MAX, NAME_RULE, Binding, Token
+from cron.access import (
+    CELL,
+    EVERYTHING,
+    GRANTS_EACH_MAX,
+    NAME_RULE,
+    TOKEN_ROLES,
+    USER_RULE,
+    USERS_EACH_MAX,
+    Binding,
+    Role,
+    Token,
+)
 from cron.limits import BINDINGS_MAX, NOTE_CHARS_MAX, REVOKED_MAX, TOKENS_MAX
 from cron.state import access as a
 from cron.state.context import Context
@@ -17,6 +28,7 @@ from launcher.protocol.names import NAME_PART_CHARS_MAX, SCHEDULED_S_MAX
 
 SCOPE_CHARS_MAX: Final = 2 * NAME_PART_CHARS_MAX + 1
 _NAME: Final = re.compile(NAME_RULE, re.ASCII)
+_USER: Final = re.compile(USER_RULE, re.ASCII)
 _SCOPE: Final = re.compile(r"[!-.0-~]+/[!-.0-~]+", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _DIGEST_BYTES: Final = 32
@@ -24,35 +36,47 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def grant_role(context: Context, command: a.GrantRole) -> Result:
-    """Grant a role; the first one is that of an admin of the cell."""
-    rules = context.state.access
-    if not (_is_name(command.subject) and _is_scope(command.scope)):
+    """Grant a role; the first one is that of an admin of the cell. Users are added to those that
+    the name may run jobs as in that scope."""
+    rules, is_of_users = context.state.access, command.role is Role.RUN_AS
+    is_known = _is_name(command.subject) and _is_scope(command.scope) and _are_users(command.users)
+    if not is_known or bool(command.users) is not is_of_users:
         return Result(Verdict.BAD_ACCESS)
-    binding = Binding(
-        command.subject, command.role, command.scope, command.by[:NOTE_CHARS_MAX], context.at_ms
-    )
-    if rules.is_open and binding.grant != EVERYTHING[0]:
+    if rules.is_open and (command.role, command.scope) != (Role.ADMIN, CELL):
         return Result(Verdict.NO_ADMIN)
     mine = rules.bindings.get(command.subject, ())
-    if any(one.grant == binding.grant for one in mine):
+    kept = tuple(one for one in mine if (one.role, one.scope) != (command.role, command.scope))
+    before = next((one.users for one in mine if one not in kept), ())
+    users = tuple(sorted({*before, *command.users}))
+    if len(kept) < len(mine) and users == before:
         return Result(Verdict.ALREADY)
-    if len(mine) >= GRANTS_EACH_MAX or sum(map(len, rules.bindings.values())) >= BINDINGS_MAX:
+    is_new = len(kept) == len(mine)
+    bindings = sum(map(len, rules.bindings.values()))
+    is_full = len(mine) >= GRANTS_EACH_MAX or bindings >= BINDINGS_MAX
+    if (is_new and is_full) or len(users) > USERS_EACH_MAX:
         return Result(Verdict.TOO_MANY)
-    rules.bindings[command.subject] = (*mine, binding)
+    by, at_ms = command.by[:NOTE_CHARS_MAX], context.at_ms
+    binding = Binding(command.subject, command.role, command.scope, by, at_ms, users)
+    rules.bindings[command.subject] = (*kept, binding)
+    rules.limits_users = rules.limits_users or is_of_users
     rules.revision = context.index
     return Result(Verdict.ACCEPTED)
 
 
 def revoke_role(context: Context, command: a.RevokeRole) -> Result:
-    """Take a role away, unless nobody would be an admin of the cell any more."""
+    """Take a role, or some users of it, away, unless nobody would be an admin of the cell any
+    more."""
     rules = context.state.access
     mine = rules.bindings.get(command.subject, ())
     taken = [one for one in mine if (one.role, one.scope) == (command.role, command.scope)]
-    if not taken:
+    if not taken or (command.users and not {*command.users} & {*taken[0].users}):
         return Result(Verdict.ALREADY)
     if taken[0].grant == EVERYTHING[0] and rules.admins() == 1:
         return Result(Verdict.NO_ADMIN)
     left = tuple(one for one in mine if one not in taken)
+    users = tuple(one for one in taken[0].users if one not in command.users)
+    if command.users and users:
+        left = (*left, msgspec.structs.replace(taken[0], users=users))
     if left:
         rules.bindings[command.subject] = left
     else:
@@ -69,6 +93,8 @@ def create_token(context: Context, command: a.CreateToken) -> Result:
         and _is_name(command.name)
         and _is_scope(command.scope)
         and len(command.digest) == _DIGEST_BYTES
+        and command.role in TOKEN_ROLES
+        and _are_users(command.users)
     )
     if not is_known:
         return Result(Verdict.BAD_ACCESS)
@@ -93,6 +119,8 @@ def create_token(context: Context, command: a.CreateToken) -> Result:
         context.at_ms,
         command.expires_ms,
         command.by[:NOTE_CHARS_MAX],
+        users=tuple(sorted({*command.users})),
+        payloads=command.payloads,
     )
     rules.revision = context.index
     return Result(Verdict.ACCEPTED)
@@ -144,6 +172,10 @@ def came_from(context: Context, command: a.CameFrom) -> Result:
 
 def _is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
+
+
+def _are_users(users: tuple[str, ...]) -> bool:
+    return len(users) <= USERS_EACH_MAX and all(map(_USER.fullmatch, users))
 
 
 def _is_scope(text: str) -> bool:

@@ -103,7 +103,7 @@ def _unknown(raw: Any, value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 
 FILTER: Final = "filter"
-WRITTEN: Final = ("within",)
+WRITTEN: Final = ("within", "payloads", "run_as")
 """Fields that the replica writes itself, and nobody sends."""
 
 

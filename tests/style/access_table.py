@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cron.access import PERMITTED, Role
+from cron.access import PERMITTED, TOKEN_ROLES
 from cron.api.rpc import Rpc
 from cron.api.table import TABLE
 from launcher.identity import PERSON, REPLICA
@@ -27,7 +27,7 @@ def page() -> str:
 
 def table() -> str:
     """Return the table: a row for each call, in the order of the calls' own table."""
-    heads = ("call", "is to", *(role.label for role in Role), "replica")
+    heads = ("call", "is to", *(role.label for role in TOKEN_ROLES), "replica")
     rows = [_row(rpc) for rpc in TABLE.values()]
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
@@ -35,7 +35,7 @@ def table() -> str:
 
 def _row(rpc: Rpc[Any, Any]) -> tuple[str, ...]:
     is_for_people = PERSON in rpc.roles
-    may = [is_for_people and rpc.action in PERMITTED[role] for role in Role]
+    may = [is_for_people and rpc.action in PERMITTED[role] for role in TOKEN_ROLES]
     action = rpc.action.value if is_for_people else "-"
     marks = ("yes" if one else "-" for one in (*may, REPLICA in rpc.roles))
     return (f"`{rpc.name}`", action, *marks)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import msgspec
 
 from cron.access import CELL, TOKEN_BYTES, Role, token_digest, token_id, token_text
 from cron.api.admission import Admission
@@ -37,13 +38,20 @@ class AccessWorld(World):
     def pool(self) -> Any:
         return SimpleNamespace(cell="berlin")
 
-    def token(self, role: Role, scope: str = CELL, name: str = "ci", days: int = 1) -> str:
+    def token(
+        self,
+        role: Role,
+        scope: str = CELL,
+        name: str = "ci",
+        days: int = 1,
+        users: tuple[str, ...] = (),
+    ) -> str:
         """Make a token known; its text."""
         self.drawn += 1
         text = token_text(self.drawn.to_bytes(TOKEN_BYTES, "little"))
         expires_ms = self.rig.at_ms + days * 86_400_000
         made = a.CreateToken(token_id(text), name, role, scope, token_digest(text), expires_ms)
-        self.rig.append(made)
+        self.rig.append(msgspec.structs.replace(made, users=users))
         return text
 
     async def submit(self, build: Any, **_said: Any) -> Any:

@@ -61,6 +61,10 @@ NEW: Final[list[c.Command]] = [
     alerts.ResolveAlerts(()),
     alerts.SendAlerts(()),
     access.RevokeCertificates(()),
+    access.GrantRole("anna", Role.RUN_AS, users=("app",)),
+    access.RevokeRole("anna", Role.SEE_PAYLOADS),
+    access.CreateToken("1", "web", Role.VIEWER, "", b"0" * 32, users=("app",)),
+    access.CreateToken("1", "web", Role.VIEWER, "", b"0" * 32, payloads=True),
     calendars.PutCalendar("hol", (20_000,)),
     calendars.RemoveCalendar("hol"),
     c.PutJobs("crontab", 0, 0, (job("two", schedule=Schedule("0 0 L * *", "0 0 L * *")),)),
@@ -82,7 +86,7 @@ def test_every_command_that_came_later_has_its_format() -> None:
 
 
 def test_what_an_older_release_would_ignore_needs_a_later_format_too() -> None:
-    assert {needed(one).format for one in NEW} == {9, 10}
+    assert {needed(one).format for one in NEW} == {9, 10, 11}
     old: list[c.Command] = [
         c.PutJobs("crontab", 0, 0, (job("one"),)),
         tasks.SubmitTasks((TASK,)),

@@ -11,6 +11,7 @@ import pytest
 from cron.api.dead import DeadOutcome
 from cron.api.rpc import encode
 from cron.web.openapi import document
+from cron.web.requests import WRITTEN
 from cron.web.routes import Route, routes
 from tests.unit.api_rig import FakeBackend, launch
 from tests.unit.web_rig import site
@@ -77,7 +78,7 @@ def test_every_route_says_its_fields_and_its_answer(route: Route) -> None:
     variables = re.findall(r"\{(\w+)\}", route.path)
     of_path = [one["name"] for one in said["parameters"] if one["in"] == "path"]
     assert of_path == variables
-    fields = set(route.rpc.request.__struct_fields__) - {route.field, "within"}
+    fields = set(route.rpc.request.__struct_fields__) - {route.field, *WRITTEN}
     if route.has_body:
         schema = said["requestBody"]["content"]["application/json"]["schema"]
         options = [resolved(one) for one in schema.get("oneOf", [schema])]
