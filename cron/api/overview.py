@@ -40,8 +40,8 @@ class JobPageQuery(Request, frozen=True, kw_only=True):
 
 
 class JobEntry(View, frozen=True, kw_only=True):
-    """A job, and the states in which its newest launches ended, the oldest first; OUTCOMES_SHOWN at
-    most. A run of skipped instants counts as one."""
+    """A job, and the states of its newest attempts and skipped instants, in the order in which they
+    ended; OUTCOMES_SHOWN at most. A run of skipped instants counts as one."""
 
     job: JobView
     outcomes: list[str] = []
@@ -49,13 +49,15 @@ class JobEntry(View, frozen=True, kw_only=True):
 
 class JobPage(View, frozen=True, kw_only=True):
     """A page of jobs. `total` is how many fit; `next` is the `after` of the next page, "" for the
-    last one. `tenants` and `sources` are the names to choose from, the first hundred."""
+    last one. `tenants` and `sources` are the names to choose from, the first hundred. `is_reading`:
+    the replica still reads history, so outcomes may lack their oldest."""
 
     jobs: list[JobEntry] = []
     total: int = 0
     next: str = ""
     tenants: list[str] = []
     sources: list[str] = []
+    is_reading: bool = False
 
 
 class ActivityQuery(Request, frozen=True, kw_only=True):

@@ -43,10 +43,11 @@ from cron.history.blocks import (
     to_columns,
     to_planes,
 )
+from cron.history.ends import NO_END, Ends
 from cron.history.order import Match, best, newest_of, newest_s
 from cron.state.archive import SegmentRecord
-from cron.state.rows import Row
-from cron.state.tail import RowsDamaged, Tail, content_digest, head_of
+from cron.state.rows import Row, RowKind
+from cron.state.tail import RowsDamaged, Tail, content_digest, decode_row, head_of
 
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
@@ -353,6 +354,25 @@ class Segment:
         for number in range(len(self._block_firsts)):
             block = self._block(number)
             yield from block.rows(range(len(block)))
+
+    def ends(self) -> dict[str, Ends]:
+        """Return, by job, how its rows ended, in log order."""
+        found: dict[str, Ends] = {}
+        for number in range(len(self._block_firsts)):
+            block, begin = self._block(number), 0
+            states = bytearray(block.column("state").tolist())
+            indexes, numbers = block.column("ended_index"), block.column("number")
+            for place, raw in block.singles.items():
+                if decode_row(raw).kind is RowKind.AMENDMENT:
+                    states[place] = NO_END
+            for job, rows in block.jobs:
+                end = begin + rows
+                mine = found.setdefault(job, Ends.none())
+                mine.states.extend(states[begin:end])
+                mine.indexes.extend(indexes[begin:end])
+                mine.numbers.extend(numbers[begin:end])
+                begin = end
+        return found
 
     def lasts_s(self) -> dict[str, int]:
         """Return the newest ScheduledTime of each job."""

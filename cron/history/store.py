@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from cron.errors import InvariantViolated, LimitExceeded, Shutdown, Unavailable
+from cron.history.ends import ends_of_tail, in_log_order
 from cron.history.order import (
     ALL_STATES,
     ENDED_STATES,
@@ -291,6 +292,36 @@ class RowStore:
         for at in range(0, len(jobs), JOBS_AT_ONCE):
             found |= await self._ask(partial(look, some=jobs[at : at + JOBS_AT_ONCE]))
         return found
+
+    async def ends_before(self, index: int) -> tuple[int, dict[str, bytes]]:
+        """Return how launches ended in the newest stretch of history whose log indexes are `index`
+        at most: by job the states of its rows, a byte each, in log order. And up to which index to
+        ask next, 0 if nothing older is here.
+
+        A stretch is what one Seal closed, or what none has closed yet. Amendments are left out.
+        """
+        tails = [(tail, len(tail)) for tail in self._history.tails]
+        records: list[SegmentRecord] = []
+        older = self._history.sealed_to
+        if index <= older:
+            self._see()
+            known = [*self._records, *(one.record for one in self._waiting)]
+            fit = [one for one in known if one.to_index <= index]
+            if not fit:
+                return 0, {}
+            newest = max(one.to_index for one in fit)
+            mine = {one.key: one for one in fit if one.to_index == newest}
+            older = min(one.from_index for one in mine.values())
+            waiting = {one.record.key: one.tail for one in self._waiting if one.record.key in mine}
+            tails = [(one, len(one)) for one in waiting.values() if isinstance(one, Tail)]
+            records = [one for key, one in mine.items() if key not in waiting]
+
+        def look(_: Sequence[_Part]) -> dict[str, bytes]:
+            streams = [ends_of_tail(tail, items, index) for tail, items in tails]
+            streams += [self._opened(record).ends() for record in records]
+            return in_log_order(streams)
+
+        return older, await self._ask(look)
 
     # ---- what is missing
 

@@ -28,6 +28,7 @@ MINUTES_KEPT: Final = 1_440
 READ_ROWS_MAX: Final = 20_000
 """Rows that are read of history to count what ended before: 0.2 s of the thread of history."""
 MINUTE_MS: Final = 60_000
+WAIT_S: Final = 0.1
 LATENESS_MS: Final = (
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000,
 )  # fmt: skip
@@ -46,6 +47,7 @@ class Activity:
         self._state_of = state
         self._row_store = row_store
         self.crowd = Crowd(state)
+        self.wait_s = WAIT_S
         self._reading: asyncio.Task[None] | None = None
         self.ended: Counter[tuple[LaunchState, Reason]] = Counter()
         self.lateness = Histogram(LATENESS_MS)
@@ -86,13 +88,16 @@ class Activity:
         counts[state] += count
 
     async def read(self, now_ms: int) -> None:
-        """Count what ended before this replica began to count, once."""
+        """Count what ended before this replica began to count, once. An answer does not wait for
+        longer than `wait_s`: until all is counted, `since_ms` says from when on it is."""
         state = self._state_of()
         if state is not self._state:
             self._begin(state, state.index)
         if self._reading is None or (self._reading.done() and not self._is_read):
             self._reading = asyncio.create_task(self._read(now_ms), name="activity")
-        await asyncio.shield(self._reading)
+        await asyncio.wait({self._reading}, timeout=self.wait_s)
+        if self._reading.done():
+            self._reading.result()
 
     async def _read(self, now_ms: int) -> None:
         of, begin_index = self._state, self._begin_index

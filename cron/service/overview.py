@@ -12,7 +12,6 @@ import msgspec
 
 from cron.access import names_within
 from cron.api.overview import (
-    OUTCOMES_SHOWN,
     ActivityQuery,
     ActivityReport,
     JobEntry,
@@ -22,16 +21,17 @@ from cron.api.overview import (
     TermView,
 )
 from cron.calendar.schedule import unreadable
+from cron.launch_state import LaunchState
 from cron.scheduler.gates import Gates
 from cron.service.activity import MINUTE_MS
 from cron.service.gates import of_gate
 from cron.service.jobs import of_job
 from cron.service.launches import of_row
 from cron.service.replica import Replica
-from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord
 
 NAMES_SHOWN: Final = 100
+_LABELS: Final = {int(state): state.label for state in LaunchState}
 TERMS_SHOWN: Final = 50
 
 
@@ -43,14 +43,15 @@ async def job_page(replica: Replica, query: JobPageQuery) -> JobPage:
     records = list(state.jobs.values())
     names, total, tenants, sources = await asyncio.to_thread(_choose, records, query, fits)
     shown = names[: query.limit]
-    newest = await replica.row_store.newest_of_each(shown, OUTCOMES_SHOWN)
+    strips, is_whole = await replica.outcomes.of(shown)
+    newest = await replica.row_store.last_of_each(shown)
     gates, is_seen = Gates(state), names_within(query.payloads)
     entries = []
     for name in shown:
-        record, rows = state.jobs.get(name), newest.get(name, [])
+        record, row = state.jobs.get(name), newest.get(name)
         if record is None or record.job is None:
             continue
-        last = of_row(rows[0]) if rows else None
+        last = of_row(row) if row is not None else None
         view = of_job(
             record,
             record.job,
@@ -62,13 +63,14 @@ async def job_page(replica: Replica, query: JobPageQuery) -> JobPage:
         gate = gates.of(record, record.job, now_ms)
         if gate is not None:
             view = msgspec.structs.replace(view, gate=of_gate(gate))
-        entries.append(JobEntry(job=view, outcomes=_outcomes(rows)))
+        entries.append(JobEntry(job=view, outcomes=[_LABELS[one] for one in strips[name]]))
     return JobPage(
         jobs=entries,
         total=total,
         next=shown[-1] if len(names) > query.limit else "",
         tenants=tenants,
         sources=sources,
+        is_reading=not is_whole,
     )
 
 
@@ -116,12 +118,6 @@ def _fits(
         return not query.state or is_in_state(record)
 
     return fits
-
-
-def _outcomes(rows: Sequence[Row]) -> list[str]:
-    """Return how the launches of a job's newest rows ended, the oldest first."""
-    ends = [row.state.label for row in rows if row.kind is not RowKind.AMENDMENT]
-    return ends[::-1]
 
 
 async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # they answer calls themselves
     from cron.service.job_series import SeriesOfJobs
     from cron.service.jobs import Aside
     from cron.service.members import CellLog, ClusterStatus
+    from cron.service.outcomes import Outcomes
     from cron.service.replacing import Replacing
     from cron.service.snapshots import Saving
     from cron.service.task_feed import TaskFeed
@@ -54,6 +55,7 @@ class Replica(msgspec.Struct, frozen=True):
     task_files: TaskFiles | None = None
     activity: Activity = _NONE
     job_series: SeriesOfJobs = _NONE
+    outcomes: Outcomes = _NONE
 
     @property
     def state(self) -> State:

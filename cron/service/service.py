@@ -41,6 +41,7 @@ from cron.service import (
 from cron.service.activity import Activity
 from cron.service.intake import Intake
 from cron.service.job_series import SeriesOfJobs
+from cron.service.outcomes import Outcomes
 from cron.service.replica import Replica
 from cron.service.task_feed import TaskFeed
 
@@ -156,11 +157,13 @@ class CellService:
             intake=Intake(replica.leader, replica.clock),
             activity=Activity(lambda: replica.applier.state, replica.row_store),
             job_series=SeriesOfJobs(lambda: replica.applier.state, replica.row_store),
+            outcomes=Outcomes(lambda: replica.applier.state, replica.row_store),
         )
         replica.applier.subscribe(self.replica.feed.follow)
         replica.applier.subscribe(self.replica.intake.follow)
         replica.applier.subscribe(self.replica.activity.follow)
         replica.applier.subscribe(self.replica.job_series.follow)
+        replica.applier.subscribe(self.replica.outcomes.follow)
         self._answers = {rpc.name: answer for rpc, answer in ANSWERS}
 
     async def answer(self, rpc: Rpc[Q, A], request: Q) -> A:

@@ -14,9 +14,11 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, expect
 
 from consensus.leadership import Leadership
+from cron.access import Role
 from cron.api.jobs import PauseReport
 from cron.web.console.events import Events
 from tests.browser.rig import LOOP, MARKS, Cell, opened
+from tests.unit.access_rig import AccessWorld
 from tests.unit.api_rig import launch
 from tests.unit.console_rig import HOSTILE
 from tests.unit.test_console_pages import PAGES, full
@@ -111,3 +113,31 @@ async def test_a_page_stands_in_no_frame_of_another(browser: Browser, cell: Cell
     async with page.expect_console_message(lambda one: "frame" in one.text.lower()):
         await page.set_content(f'<iframe src="{cell.url("/")}"></iframe>')
     await page.context.close()
+
+
+async def test_a_link_on_another_site_leads_in_and_leaves_open_pages_as_they_are(
+    browser: Browser,
+) -> None:
+    world = AccessWorld()
+    token = world.token(Role.OPERATOR, name="ada")
+    cell = Cell(full("plain"))
+    cell.backend.answers["pause"] = PauseReport(changed=["acme/mail"])
+    admission = world.admission(is_open=False)
+    async with site(cell.backend, has_console=True, admission=admission) as served:
+        cell.served = served
+        first, _ = await opened(browser)
+        await first.goto(cell.url("/signin?next=/jobs"))
+        await first.get_by_label("Token").fill(token)
+        await first.get_by_role("button", name="Sign in").click()
+        await first.get_by_label("choose acme/mail").check()
+        # Another host of this machine is another site to the browser.
+        mail = await first.context.new_page()
+        await mail.goto(f"http://localhost:{served.port}/healthz")
+        await mail.set_content(f'<a href="{cell.url("/alerts")}">see</a>')
+        await mail.get_by_role("link", name="see").click()
+        await expect(mail.get_by_role("heading", name="Firing oldest first")).to_be_visible()
+        await expect(mail.get_by_text("Sign out")).to_be_visible()
+        await first.get_by_role("button", name="Pause …").click()
+        await first.get_by_role("button", name="Pause", exact=True).click()
+        await expect(first.get_by_text("1 job was paused.")).to_be_visible()
+        await first.context.close()

@@ -179,6 +179,11 @@ async def _compare(row_store: RowStore, rows: list[Row], rng: random.Random) -> 
         for job in _JOBS
         if (found := _newest(wanted, Query(job, limit=limit)))
     }
+    assert await _ends(row_store) == {
+        job: bytes(row.state for row in mine)
+        for job in _JOBS
+        if (mine := [one for one in rows if one.job == job and one.kind is not RowKind.AMENDMENT])
+    }
     some = rng.sample(rows, min(len(rows), 5))
     attempts = [(row.job, row.scheduled_s, row.attempt) for row in some]
     told = [
@@ -187,6 +192,17 @@ async def _compare(row_store: RowStore, rows: list[Row], rng: random.Random) -> 
         if (row.job, row.scheduled_s, row.attempt) in attempts and row.kind is not RowKind.RANGE
     ]
     assert sorted(await row_store.of_attempts(attempts), key=repr) == sorted(told, key=repr)
+
+
+async def _ends(row_store: RowStore) -> dict[str, bytes]:
+    """How all launches ended, by job, put together from the stretches of history."""
+    found: dict[str, bytes] = {}
+    index = 1 << 40
+    while index:
+        index, ends = await row_store.ends_before(index)
+        for job, states in ends.items():
+            found[job] = states + found.get(job, b"")
+    return {job: states for job, states in found.items() if states}
 
 
 # ---- a life

@@ -3,15 +3,17 @@ HTML, URLs and SVG."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 import pytest
 
+from cron.alert_rules import AlertKind
 from cron.api.access import ChangesReport, ChangeView, FieldView
 from cron.api.alerts import AlertsReport, AlertView, ChannelView, MuteView, RuleView
-from cron.api.dead import DeadReport
+from cron.api.dead import DeadQuery, DeadReport
 from cron.api.executors import DuplicateIdView, ExecutorsReport, ExecutorView, GroupView
 from cron.api.gates import GatesReport, GateView
 from cron.api.graphs import GraphEdge, GraphNode, TaskGraph
@@ -24,7 +26,7 @@ from cron.api.overview import JobEntry, JobPage
 from cron.api.queues import QueuesReport, QueueView
 from cron.api.snapshots import KeepingView
 from cron.api.task_queues import TaskQueuesReport, TaskQueueView
-from cron.api.tasks import TasksPage, TaskView
+from cron.api.tasks import TaskListQuery, TasksPage, TaskView
 from cron.errors import NotLeader, Unavailable, UnknownJob, UnknownLaunch
 from cron.web.console.alerts import found, subject_link
 from tests.unit.api_rig import NOON_S, FakeBackend, launch
@@ -408,8 +410,43 @@ def test_what_a_rule_found_is_said_in_its_unit(when: str, value: int, text: str)
     assert found(when, value) == text
 
 
-def test_each_kind_of_alert_leads_to_a_page() -> None:
-    assert subject_link("acme/mail", "late:10m") == "/jobs/acme/mail"
-    assert subject_link("raftcron/r2", "replica-away") == "/cell"
-    assert subject_link("raftcron/gate-3", "gate-open:1h") == "/queues"
-    assert subject_link("acme/mail", "queue-older:5m") == "/tasks?queue=acme/mail"
+SUBJECTS = ["acme/mail", "acme/mail & more:50%?", "acme/größe"]
+
+
+@pytest.mark.parametrize("kind", AlertKind)
+async def test_each_kind_of_alert_leads_to_a_page_that_is_there(kind: AlertKind) -> None:
+    of = full("plain")
+    subjects = ["raftcron/r2"] if kind.is_of_cell else SUBJECTS
+    asked: list[str] = []
+
+    def listed(query: TaskListQuery) -> TasksPage:
+        asked.append(query.filter.queue)
+        return TasksPage()
+
+    of.answers["list"] = listed
+    for subject in subjects:
+        address = subject_link(subject, f"{kind.label}:5m")
+        assert re.fullmatch(r"/[\w./?=%:+&-]*", address, re.ASCII), address
+        if subject == "acme/größe" and address.startswith("/jobs/"):
+            continue  # no job has such a name
+        said, _ = await page_of(address, of)
+        assert said.status in (200, 400), address
+        assert said.status == 200 or subject != "acme/mail"
+    if kind is AlertKind.QUEUE_OLDER:
+        assert asked[0] == "acme/mail"
+
+
+async def test_dead_letters_of_a_queue_of_tasks_are_found_by_the_name_of_the_queue() -> None:
+    of = full("plain")
+    letter = launch(launch="shop/invoice:order-7@2026-11-20T15:00:00Z", state="failed")
+
+    def dead(query: DeadQuery) -> DeadReport:
+        is_of_queue = query.jobs == "shop/invoice:*"
+        return DeadReport(letters=[letter], total=1) if is_of_queue else DeadReport()
+
+    of.answers["dead"] = dead
+    said, read = await page_of(subject_link("shop/invoice", "dead"), of)
+    assert said.status == 200
+    assert "shop/invoice:order-7" in read.text
+    # What the page's buttons change is what it shows.
+    assert 'name="jobs" value="shop/invoice:*"' in said.body.decode()

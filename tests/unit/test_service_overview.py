@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -9,11 +10,13 @@ import msgspec
 import pytest
 
 from cron.api.overview import ActivityQuery, ActivityReport, JobPage, JobPageQuery
+from cron.errors import Unavailable
 from cron.history.store import RowStore
 from cron.job import Overlap
 from cron.launch_state import LaunchState
 from cron.service import overview
 from cron.service.activity import Activity
+from cron.service.outcomes import Outcomes
 from cron.state import commands as c
 from tests.unit.state_rig import T0, job
 from tests.unit.test_service_questions import Asked
@@ -27,8 +30,12 @@ class Watched(Asked):
         super().__init__(row_store, Overlap.ALLOW)
         applier = self.served.applier
         activity = Activity(lambda: applier.state, row_store)
+        activity.wait_s = 60
         applier.subscribe(activity.follow)
-        self.served = msgspec.structs.replace(self.served, activity=activity)
+        outcomes = Outcomes(lambda: applier.state, row_store)
+        outcomes.wait_s = 60
+        applier.subscribe(outcomes.follow)
+        self.served = msgspec.structs.replace(self.served, activity=activity, outcomes=outcomes)
 
     async def page(self, **fields: Any) -> JobPage:
         return await overview.job_page(self.served, JobPageQuery(**fields))
@@ -54,6 +61,75 @@ async def test_a_job_is_shown_with_how_its_launches_ended_the_newest_last(
     assert entry.job.last is not None
     assert entry.job.last.scheduled_s == T0 + 180
     assert entry.job.running == 1
+
+
+async def test_a_strip_goes_on_with_what_ends_after_it_was_first_asked_for(
+    row_store: RowStore,
+) -> None:
+    rig = Watched(row_store)
+    rig.put(job("mail"))
+    rig.account(60, 120, 180, 240)
+    rig.run(60)
+    rig.run(120, state=LaunchState.FAILED, exit_code=2)
+    assert [one.outcomes for one in (await rig.page()).jobs] == [["succeeded", "failed"], []]
+    rig.run(180, state=LaunchState.FAILED, exit_code=2)
+    rig.run(240)
+    page = await rig.page()
+    assert page.jobs[0].outcomes == ["succeeded", "failed", "failed", "succeeded"]
+    assert not page.is_reading
+
+
+async def test_a_strip_has_the_newest_fifty_however_history_is_cut(row_store: RowStore) -> None:
+    rig = Watched(row_store)
+    seconds = range(60, 60 * 121, 60)
+    rig.account(*seconds)
+    for second in seconds:
+        state = LaunchState.FAILED if second % 420 == 0 else LaunchState.SUCCEEDED
+        rig.run(second, state=state, exit_code=int(state is LaunchState.FAILED))
+    (entry,) = (await rig.page()).jobs
+    ends = ["failed" if second % 420 == 0 else "succeeded" for second in seconds]
+    assert entry.outcomes == ends[-50:]
+
+
+async def test_a_page_does_not_wait_for_a_long_history_and_says_so(
+    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, hold = Watched(row_store), asyncio.Event()
+    rig.account(60, 120)
+    rig.run(60)
+    read = row_store.ends_before
+
+    async def slowly(index: int) -> tuple[int, dict[str, bytes]]:
+        await hold.wait()
+        return await read(index)
+
+    monkeypatch.setattr(row_store, "ends_before", slowly)
+    rig.served.outcomes.wait_s = 0
+    page = await rig.page()
+    assert (page.is_reading, page.jobs[0].outcomes) == (True, [])
+    rig.run(120, state=LaunchState.FAILED, exit_code=1)
+    assert (await rig.page()).jobs[0].outcomes == ["failed"], "what ended meanwhile is there"
+    hold.set()
+    rig.served.outcomes.wait_s = 60
+    page = await rig.page()
+    assert (page.is_reading, page.jobs[0].outcomes) == (False, ["succeeded", "failed"])
+
+
+async def test_history_that_cannot_be_read_now_is_read_when_somebody_asks_again(
+    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, reads = Watched(row_store), row_store.ends_before
+    rig.account(60)
+    rig.run(60)
+
+    async def refuses(index: int) -> tuple[int, dict[str, bytes]]:
+        raise Unavailable("history cannot be read", "ask another replica")
+
+    monkeypatch.setattr(row_store, "ends_before", refuses)
+    assert (await rig.page()).is_reading
+    monkeypatch.setattr(row_store, "ends_before", reads)
+    page = await rig.page()
+    assert (page.is_reading, page.jobs[0].outcomes) == (False, ["succeeded"])
 
 
 async def test_pages_follow_each_other_by_name(row_store: RowStore) -> None:
@@ -151,6 +227,7 @@ async def test_what_ended_before_the_replica_began_is_read_from_history(
     rig.run(60)
     applier = rig.served.applier
     later = Activity(lambda: applier.state, row_store)
+    later.wait_s = 60
     applier.subscribe(later.follow)
     rig.served = msgspec.structs.replace(rig.served, activity=later)
     rig.run(120)

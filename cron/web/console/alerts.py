@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from cron.alert_rules import AlertKind
 from cron.api import table as t
 from cron.api.alerts import AlertsQuery
 from cron.web.console.frame import Page
@@ -47,8 +49,10 @@ def found(when: str, value: int) -> str:
 def subject_link(subject: str, when: str) -> str:
     """Return the address of the page that tells more of a subject."""
     kind = when.partition(":")[0]
-    if kind == "gate-open":
+    if kind == AlertKind.GATE_OPEN.label:
         return "/queues"
-    if kind == "queue-older":
-        return f"/tasks?queue={subject}"
+    if kind == AlertKind.QUEUE_OLDER.label:
+        return f"/tasks?{urlencode({'queue': subject})}"
+    if kind == AlertKind.DEAD.label:  # of a job, or of a queue of tasks
+        return f"/dead?{urlencode({'jobs': subject})}"
     return "/cell" if subject.startswith(_SELF) else job_link(subject)

@@ -4,6 +4,9 @@ A session is a cookie with the token that somebody signed in with. No replica ke
 checks the token by State with every request, so that a session is valid at every replica, and ends
 with the request after its token was revoked.
 
+Both cookies are `SameSite=Lax`: a link from a mail or a chat shows its page to somebody who is
+signed in, and another site can make a browser send neither with a form.
+
 Every browser also has a random cookie for forms. A form's token is a hash of that cookie and of who
 is signed in: a page of another site can make a browser send the cookies, but can neither read them
 nor compute the token.
@@ -58,7 +61,7 @@ class Cookies:
         return self._set(_FORM, key, None)
 
     def _set(self, name: str, value: str, age_s: int | None) -> str:
-        parts = [f"{self._prefix}{name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
+        parts = [f"{self._prefix}{name}={value}", "Path=/", "HttpOnly", "SameSite=Lax"]
         if age_s is not None:
             parts.append(f"Max-Age={age_s}")
         if self._is_secure:
