@@ -31,10 +31,23 @@ class AlertsQuery(Request, frozen=True, kw_only=True):
     within: Within = []
 
 
+class DeliveryView(View, frozen=True, kw_only=True):
+    """What became of the message that tells a channel of an alert. `state` is gathered (it waits
+    for the channel's next message), waiting, sending, failing (it is tried again), sent or failed.
+    `task` delivers it. `detail` says why it waits or fails, to callers who may see the whole cell.
+    """
+
+    channel: str
+    state: str = ""
+    task: str = ""
+    detail: str = ""
+
+
 class AlertView(View, frozen=True, kw_only=True):
     """An alert. `state` is firing or resolved; `ended_ms` is 0 while it fires. `value` is what the
     rule found, in the unit of its kind, since `evidence_ms` if that is not 0. `is_told`: people
-    were told, or are about to be. `by` took its rule away, "" if its condition ended."""
+    were told, or are about to be. `by` took its rule away, "" if its condition ended. `deliveries`
+    are those of the message about its state, by channel; they are remembered for a day."""
 
     number: int
     rule: str = ""
@@ -49,6 +62,7 @@ class AlertView(View, frozen=True, kw_only=True):
     is_told: bool = False
     is_muted: bool = False
     by: str = ""
+    deliveries: list[DeliveryView] = []
 
 
 class MuteView(View, frozen=True, kw_only=True):
@@ -84,7 +98,7 @@ class ChannelView(View, frozen=True, kw_only=True):
 
 class AlertsReport(View, frozen=True, kw_only=True):
     """What fires, oldest first, what is over, newest first, and what is declared. The counts are of
-    all that the caller may see."""
+    all that the caller may see. The notes say for which channels nobody sends now."""
 
     firing: list[AlertView] = []
     closed: list[AlertView] = []
@@ -94,6 +108,7 @@ class AlertsReport(View, frozen=True, kw_only=True):
     rules: list[RuleView] = []
     channels: list[ChannelView] = []
     now_ms: int = 0
+    notes: list[str] = []
 
 
 class ApplyAlertsRequest(Request, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from cron.api.alerts import (
     AlertView,
     ApplyAlertsRequest,
     ChannelView,
+    DeliveryView,
     MuteRequest,
     MuteView,
     RuleView,
@@ -40,8 +41,16 @@ from launcher.protocol.names import short_job_name
 NUMBER_MAX: Final = 1 << 62
 _ALERT_KEYS: Final = (
     "number state rule when subject since@since_ms ended_at@ended_ms? value launches told=is_told"
-    " muted=is_muted by?"
+    " muted=is_muted by? deliveries"
 )
+_STATES: Final = {
+    "gathered": "waits for its next message",
+    "waiting": "message waits",
+    "sending": "message is being sent",
+    "failing": "message fails",
+    "failed": "message was given up",
+}
+"""What became of a message that was not sent, by its state."""
 _MUTE_KEYS: Final = "number pattern since@since_ms until@until_ms by? reason?"
 
 
@@ -55,11 +64,24 @@ def _note(view: AlertView) -> str:
         return "muted"
     if view.by:
         return f"its rule was removed by {view.by}"
-    return "" if view.is_told else "nobody was told"
+    if not view.is_told:
+        return "nobody was told"
+    return "; ".join(_delivery(one) for one in view.deliveries if one.state != "sent")
+
+
+def _delivery(view: DeliveryView) -> str:
+    """Return what became of a message that was not sent."""
+    said = _STATES.get(view.state, view.state)
+    return f"{view.channel}: {said}{f', {view.detail}' if view.detail else ''}"
+
+
+def _row(view: AlertView) -> render.JsonRow:
+    deliveries = [render.row_of(one, "channel state task? detail?") for one in view.deliveries]
+    return render.row_of(view, _ALERT_KEYS, deliveries=deliveries)
 
 
 FIRING: Final = render.Listing[AlertView](
-    lambda view: render.row_of(view, _ALERT_KEYS),
+    _row,
     "alert=number subject rule when since_utc@since_ms note?",
     {"subject": _subject, "note": _note},
     nothing="no alert is open",
@@ -67,7 +89,7 @@ FIRING: Final = render.Listing[AlertView](
     spill="subject",
 )
 OVER: Final = render.Listing[AlertView](
-    lambda view: render.row_of(view, _ALERT_KEYS),
+    _row,
     "alert=number subject rule when since_utc@since_ms lasted note?",
     {
         "subject": _subject,
@@ -158,13 +180,14 @@ def list_command(settings: Settings, shows: str | None) -> None:
         settings.show(RULES, report.rules)
     elif shows == "channels":
         settings.show(CHANNELS, report.channels)
+        settings.show_notes(report.notes)
     elif shows == "mutes":
         settings.show(MUTES, report.mutes)
     else:
         settings.show(FIRING, report.firing)
         left = report.firing_count - len(report.firing)
         settings.show_left(left, "less with a rule of fewer jobs")
-        settings.show_notes([_mute_text(view) for view in report.mutes])
+        settings.show_notes([_mute_text(view) for view in report.mutes] + report.notes)
 
 
 def _mute_text(view: MuteView) -> str:

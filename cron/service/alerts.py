@@ -39,6 +39,7 @@ from cron.errors import (
 )
 from cron.limits import MUTES_MAX
 from cron.service import applying, catalog
+from cron.service.alert_deliveries import FIRING, RESOLVED, Deliveries
 from cron.service.replica import Replica
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
@@ -54,8 +55,6 @@ _HEARTBEAT: Final = """\
 #: name={job} handler=webhook overlap=forbid deadline=60s timeout=60s
 @every 60s   {{"heartbeat": "{channel}"}}
 """
-_FIRING: Final = "firing"
-_RESOLVED: Final = "resolved"
 
 
 async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
@@ -66,16 +65,19 @@ async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
     """
     alerts, now_ms = replica.state.alerts, replica.clock.wall_ms()
     shows = _shown(query)
+    shows_cell = _is_within(query.within, CELL)
+    told = Deliveries(replica, now_ms, shows_detail=shows_cell)
     is_muted = alerts.muted(now_ms)
-    firing = [
-        _of_open(alerts, rule, subject, one, is_muted=is_muted(subject))
-        for rule, subject, one in alerts.alerts()
-        if shows(subject)
-    ]
+    firing = sorted(
+        ((one.number, rule, subject) for rule, subject, one in alerts.alerts() if shows(subject))
+    )
     closed = [one for one in reversed(alerts.closed) if shows(one.subject)]
     return AlertsReport(
-        firing=sorted(firing, key=lambda view: view.number)[:FIRING_MAX],
-        closed=[_of_closed(alerts, one) for one in closed[: query.limit]],
+        firing=[
+            _of_open(alerts, rule, subject, told, is_muted=is_muted(subject))
+            for _, rule, subject in firing[:FIRING_MAX]
+        ],
+        closed=[_of_closed(alerts, one, told) for one in closed[: query.limit]],
         firing_count=len(firing),
         closed_count=len(closed),
         mutes=[
@@ -88,11 +90,9 @@ async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
             for rule in alerts.rules.values()
             if (subjects := _subjects_within(query.within, rule)) is not None
         ],
-        channels=[
-            _of_channel(one, shows_addresses=_is_within(query.within, CELL))
-            for one in alerts.channels.values()
-        ],
+        channels=[_of_channel(one, shows_addresses=shows_cell) for one in alerts.channels.values()],
         now_ms=now_ms,
+        notes=_unserved(replica, tuple(alerts.channels.values())),
     )
 
 
@@ -121,30 +121,32 @@ def _shown(query: AlertsQuery) -> Callable[[str], bool]:
 
 
 def _of_open(
-    alerts: a.AlertState, rule: str, subject: str, one: a.OpenAlert, *, is_muted: bool
+    alerts: a.AlertState, rule: str, subject: str, told: Deliveries, *, is_muted: bool
 ) -> AlertView:
+    one = alerts.open[rule][subject]
     return AlertView(
         number=one.number,
         rule=rule,
         when=_when(alerts, rule),
         subject=subject,
-        state=_FIRING,
+        state=FIRING,
         since_ms=one.since_ms,
         value=one.evidence.value,
         evidence_ms=one.evidence.since_ms,
         launches=list(one.evidence.launches),
         is_told=one.is_told,
         is_muted=is_muted,
+        deliveries=told.of(rule, one.number, subject, FIRING) if one.is_told else [],
     )
 
 
-def _of_closed(alerts: a.AlertState, one: a.ClosedAlert) -> AlertView:
+def _of_closed(alerts: a.AlertState, one: a.ClosedAlert, told: Deliveries) -> AlertView:
     return AlertView(
         number=one.number,
         rule=one.rule,
         when=_when(alerts, one.rule),
         subject=one.subject,
-        state=_RESOLVED,
+        state=RESOLVED,
         since_ms=one.since_ms,
         ended_ms=one.ended_ms,
         value=one.evidence.value,
@@ -152,6 +154,7 @@ def _of_closed(alerts: a.AlertState, one: a.ClosedAlert) -> AlertView:
         launches=list(one.evidence.launches),
         is_told=one.is_told,
         by=one.by,
+        deliveries=told.of(one.rule, one.number, one.subject, RESOLVED) if one.is_told else [],
     )
 
 
@@ -288,7 +291,9 @@ def _rule_text(rule: Rule) -> str:
 
 
 def _unserved(replica: Replica, channels: tuple[Channel, ...]) -> list[str]:
-    """Return notes about channels for which no connected executor sends."""
+    """Return notes about channels for which no connected executor sends; only the leader knows."""
+    if replica.leader.epoch is None:
+        return []
     handlers = sorted({_HANDLERS[one.kind] for one in channels})
     return [
         f"no executor serves {handler}, so nobody is told yet: write targets = ... into the "

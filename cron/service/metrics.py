@@ -28,6 +28,7 @@ from prometheus_client.metrics_core import (
 
 from consensus.histogram import Histogram
 from cron.launch_state import LaunchState
+from cron.service.alert_deliveries import failed_deliveries, oldest_delivery_ms
 from cron.service.members import task_counts
 from cron.service.replica import Replica
 from launcher.protocol.status import Reason
@@ -251,6 +252,7 @@ class Metrics:
             "Launches that are out of attempts and wait for a person.",
             len(state.dead),
         )
+        yield from self._of_alerts()
         pool = replica.leader.pool
         yield _number("raftcron_executors_connected", "Connected executors.", pool.count)
         yield _series(
@@ -269,6 +271,27 @@ class Metrics:
                 for one in nsmallest(SERIES_MAX, certified, key=attrgetter("certificate_ends_ms"))
             ),
         )
+
+    def _of_alerts(self) -> Iterator[Metric]:
+        state, now_ms = self._replica.state, self._replica.clock.wall_ms()
+        yield _number(
+            "raftcron_alerts_firing",
+            "Alerts that fire, muted ones included.",
+            state.alerts.open_count,
+        )
+        failed = CounterMetricFamily(
+            "raftcron_alert_deliveries_failed",
+            "Messages about alerts and launches that were given up.",
+        )
+        failed.add_metric((), failed_deliveries(state))
+        yield failed
+        text = (
+            "For how long the oldest message about an alert or a launch has waited or failed, of"
+            " the newest 10,000; 0 if none does."
+        )
+        since_ms = oldest_delivery_ms(state)
+        age_ms = max(0, now_ms - since_ms) if since_ms else 0
+        yield _number("raftcron_alert_oldest_delivery_seconds", text, age_ms / 1000)
 
     def _queued(self) -> tuple[Counter[str], Counter[str], dict[str, int]]:
         """Return how many launches run and wait in each pool, the longest queues only, and since

@@ -53,6 +53,9 @@ SMOKES: Final[dict[str, str]] = {
         "test_replica_room.py::"
         "test_a_full_disk_ends_a_replica_which_then_waits_for_room_and_catches_up"
     ),
+    "an alert outlives the leader that raised it": (
+        "test_alerts.py::test_an_alert_is_one_mail_though_the_leader_dies_that_raised_it"
+    ),
     "a program submits over the death of a leader": (
         "test_client.py::test_a_client_loses_and_doubles_nothing_over_the_death_of_the_leader"
     ),

@@ -40,7 +40,9 @@ def rule(name: str, when: str, *more: str) -> str:
 class Watched:
     """A cell whose executor sends mail to a server, and a job whose end a test decides."""
 
-    def __init__(self, make_cell: Callable[..., Cell], folder: Path, **more: Any) -> None:
+    def __init__(
+        self, make_cell: Callable[..., Cell], folder: Path, executor: str = "", **more: Any
+    ) -> None:
         self.folder = folder
         self.port = free_ports(1)[0]
         self.server: SmtpServer | None = None
@@ -49,7 +51,7 @@ class Watched:
             f'[mail]\nserver = "127.0.0.1:{self.port}"\nfrom = "cron@example.com"\n'
             'recipients = ["*@example.com"]\ntls = "none"\n'
         )
-        extra = f'targets = "{config}"'
+        extra = f'targets = "{config}"\n{executor}'
         self.cell = make_cell(**{"replica_extra": PATIENT, "executor_extra": extra} | more)
         self.code = folder / "code"
         self.code.write_text("3")
@@ -148,6 +150,24 @@ def test_a_job_that_fails_twice_is_one_mail_and_its_success_another(watched: Wat
     watched.trigger()
     assert watched.cell.cli("alerts", "list").returncode == 0
     assert len(watched.received(2)) == 2
+
+
+def test_an_alert_is_one_mail_though_the_leader_dies_that_raised_it(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    watched, died = Watched(make_cell, tmp_path), tmp_path / "died"
+    cell = watched.cell
+    cell.failpoints = dict.fromkeys(cell.replicas, f"after-alert=kill+file:{died}")
+    try:
+        watched.start(CHANNEL + rule("twice", "failed:2"))
+        watched.trigger()
+        cell.cli("trigger", "one", "--wait", expect=None)  # its leader dies beside it
+        wait_until(died.exists, WITHIN_S, "the death of the leader")
+        assert subjects(watched.received(1)) == [FAILED]
+        wait_until(lambda: watched.deliveries() == ["succeeded"], WITHIN_S, "its delivery")
+        assert subjects(watched.received(1)) == [FAILED]
+    finally:
+        watched.close()
 
 
 class Point(NamedTuple):

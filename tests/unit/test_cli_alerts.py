@@ -12,6 +12,7 @@ from cron.api.alerts import (
     AlertView,
     ApplyAlertsReport,
     ChannelView,
+    DeliveryView,
     MutesReport,
     MuteView,
     RuleView,
@@ -81,6 +82,30 @@ async def test_list_shows_what_fires_and_what_is_muted() -> None:
     assert "note: mute 3: billing/* until" in result.stderr
     [row] = rows(await cli(backend, "alerts", "list", "-o", "json"))
     assert (row["number"], row["subject"], row["told"]) == (17, "default/backup", True)
+
+
+async def test_list_and_history_say_what_became_of_messages_that_were_not_sent() -> None:
+    told = [
+        DeliveryView(channel="chat", state="sent", task="raftcron/alerts:17-firing-chat"),
+        DeliveryView(channel="ops", state="waiting", detail="no executor serves mail"),
+        DeliveryView(channel="pager", state="failed"),
+    ]
+    report = msgspec.structs.replace(
+        REPORT,
+        firing=[msgspec.structs.replace(FIRING, deliveries=told)],
+        closed=[msgspec.structs.replace(OVER, deliveries=told[:1])],
+        notes=["no executor serves mail, so nobody is told yet"],
+    )
+    backend = FakeBackend(alerts=report)
+    result = await cli(backend, "alerts", "list")
+    said = "ops: message waits, no executor serves mail; pager: message was given up"
+    assert said in " ".join(result.stdout.split())
+    assert "note: no executor serves mail, so nobody is told yet" in result.stderr
+    [row] = rows(await cli(backend, "alerts", "list", "-o", "json"))
+    assert [(one["channel"], one["state"]) for one in row["deliveries"]] == [
+        ("chat", "sent"), ("ops", "waiting"), ("pager", "failed"),
+    ]  # fmt: skip
+    assert "message" not in (await cli(backend, "alerts", "history")).stdout
 
 
 async def test_list_shows_rules_channels_and_mutes() -> None:

@@ -12,7 +12,14 @@ import pytest
 
 from cron.alert_rules import AlertKind
 from cron.api.access import ChangesReport, ChangeView, FieldView
-from cron.api.alerts import AlertsReport, AlertView, ChannelView, MuteView, RuleView
+from cron.api.alerts import (
+    AlertsReport,
+    AlertView,
+    ChannelView,
+    DeliveryView,
+    MuteView,
+    RuleView,
+)
 from cron.api.dead import DeadQuery, DeadReport
 from cron.api.executors import DuplicateIdView, ExecutorsReport, ExecutorView, GroupView
 from cron.api.gates import GatesReport, GateView
@@ -181,7 +188,13 @@ def of_the_cell(text: str) -> dict[str, Any]:
 def alerts_with(text: str) -> AlertsReport:
     firing = AlertView(
         number=3, rule=text, when="late:10m", subject=f"acme/{text}", since_ms=WALL_MS, value=700,
-        launches=[f"acme/{text}@2026-11-20T15:00:00Z"],
+        launches=[f"acme/{text}@2026-11-20T15:00:00Z"], is_told=True,
+        deliveries=[
+            DeliveryView(channel=text, state="gathered"),
+            DeliveryView(
+                channel="ops", state="waiting", task="raftcron/alerts:3-firing-ops", detail=text
+            ),
+        ],
     )  # fmt: skip
     over = msgspec.structs.replace(firing, number=2, state="resolved", ended_ms=WALL_MS, by=text)
     return AlertsReport(
@@ -392,8 +405,10 @@ async def test_now_shows_what_fires_and_links_to_what_it_is_about() -> None:
     _, read = await page_of("/", of)
     assert "Alerts that fire 2 in all" in read.text
     assert "late:10m 11 min 40 s" in read.text, "700 s"
-    _, read = await page_of("/alerts", of)
+    said, read = await page_of("/alerts", of)
     assert "The newest 1 of 9 are shown" in read.text
+    assert "ops waiting plain" in read.text
+    assert b'href="/tasks/raftcron/alerts:3-firing-ops"' in said.body
     of.answers["alerts"] = AlertsReport()
     _, read = await page_of("/", of)
     assert "Alerts that fire" not in read.text

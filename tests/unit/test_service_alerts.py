@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cron.api.alerts import (
@@ -15,7 +17,13 @@ from cron.api.jobs import ApplyRequest, RemoveRequest, SourceFile
 from cron.api.task_queues import PutQueuesRequest
 from cron.api.tasks import SubmitRequest, TaskSubmission
 from cron.errors import Conflict, CrontabError, InvalidInput, NotFound
+from cron.launch_state import LaunchState
 from cron.service import alerts, catalog, submitting, task_queues
+from cron.state import alerts as a
+from cron.state.outcome import Verdict
+from cron.state.tasks import ReadyTasks
+from launcher.protocol.status import Reason
+from tests.unit.state_rig import T0
 from tests.unit.tasks_world import TasksWorld
 
 FILE = """
@@ -198,3 +206,96 @@ to = ["ops"]
     everything = await alerts.listed(replica, AlertsQuery())
     assert (len(everything.mutes), len(everything.rules)) == (3, 4)
     assert everything.channels[0].to == ["ops@example.com"]
+
+
+# ---- what became of the messages
+
+
+async def deliveries(world: TasksWorld, **query: Any) -> list[list[tuple[str, str, str]]]:
+    """What became of the messages about each alert: of those that fire, then of those over."""
+    report = await alerts.listed(world.cell.replica, AlertsQuery(**query))
+    return [
+        [(told.channel, told.state, told.detail) for told in one.deliveries]
+        for one in [*report.firing, *report.closed]
+    ]
+
+
+async def raised(*subjects: str) -> TasksWorld:
+    world = TasksWorld()
+    await alerts.put(world.cell.replica, ApplyAlertsRequest(text=FILE))
+    fire(world, *(subjects or ("default/one",)))
+    return world
+
+
+def fire(world: TasksWorld, *subjects: str) -> None:
+    evidence = (a.Evidence(2),) * len(subjects)
+    world.feed(a.RaiseAlerts((a.RaiseLine("twice", subjects, evidence),), "prod"))
+
+
+async def test_an_alert_says_that_nobody_sends_its_message() -> None:
+    world = await raised()
+    assert await deliveries(world) == [[("ops", "waiting", "no executor serves mail")]]
+    report = await alerts.listed(world.cell.replica, AlertsQuery())
+    assert "no executor serves mail" in report.notes[0]
+    world.serve("mail", "webhook")
+    assert await deliveries(world) == [[("ops", "waiting", "")]]
+    assert (await alerts.listed(world.cell.replica, AlertsQuery())).notes == []
+    limited = await alerts.listed(world.cell.replica, AlertsQuery(within=["default/*"]))
+    assert limited.firing[0].deliveries[0].detail == ""
+
+
+async def test_an_alert_says_that_its_message_fails_was_given_up_or_sent() -> None:
+    world = await raised("default/one", "default/two")
+    world.serve("mail")
+    key = "1-firing-ops"
+    begun(world, key)
+    assert await deliveries(world) == [[("ops", "sending", "")]] * 2
+    ended(world, key, state=LaunchState.FAILED, reason=Reason.RETRY, detail="451 later")
+    [[one], [two]] = await deliveries(world)
+    assert one[:2] == two[:2] == ("ops", "failing")
+    assert "1 of 33 tries have failed" in one[2]
+    world.rig.at_ms += 3_600_000
+    fire(world, "default/three")
+    assert [one[0][1] for one in await deliveries(world)] == ["failing", "failing", "waiting"]
+    begun(world, key, 2)
+    ended(world, key, 2, state=LaunchState.FAILED, reason=Reason.FATAL, detail="550 no such")
+    assert (await deliveries(world))[0] == [("ops", "failed", "550 no such")]
+    begun(world, "3-firing-ops")
+    ended(world, "3-firing-ops")
+    assert [one[0][1] for one in await deliveries(world)] == ["failed", "failed", "sent"]
+
+
+async def test_the_end_of_an_alert_is_gathered_and_has_a_message_of_its_own() -> None:
+    world = await raised("default/one", "default/two")
+    world.serve("mail")
+    world.feed(a.ResolveAlerts((a.ResolveLine("twice", ("default/one", "default/two")),), "prod"))
+    assert await deliveries(world) == [[("ops", "gathered", "")]] * 2
+    world.rig.at_ms += a.REST_MS
+    world.feed(a.SendAlerts((("twice", "ops"),), "prod"))
+    [[one], two] = await deliveries(world)
+    assert [one] == two
+    assert one[:2] == ("ops", "waiting")
+    [view, _] = (await alerts.listed(world.cell.replica, AlertsQuery())).closed
+    assert view.deliveries[0].task == "raftcron/alerts:1-resolved-ops"
+
+
+def begun(world: TasksWorld, key: str, attempt: int = 1) -> None:
+    """Begin an attempt of the launch that delivers a message."""
+    task = world.rig.task(key, a.QUEUE)
+    if task.is_waiting:
+        assert world.rig.items(ReadyTasks((task.number,))) == [Verdict.ACCEPTED]
+    at, number = launched(world, key)
+    assert world.rig.begin(at, attempt, number) is Verdict.ACCEPTED
+
+
+def ended(world: TasksWorld, key: str, attempt: int = 1, **fields: Any) -> None:
+    """Have that attempt end."""
+    at, number = launched(world, key)
+    assert world.rig.finished(at, attempt, number, **fields) is Verdict.ACCEPTED
+
+
+def launched(world: TasksWorld, key: str) -> tuple[int, int]:
+    """When the launch is due, after T0, and the number of its job."""
+    record = world.state.record_of(f"{a.QUEUE}:{key}")
+    assert record is not None
+    return record.horizon_s - T0, record.number

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from consensus.histogram import Histogram
 from consensus.leadership import Leadership
+from cron.alert_rules import AlertKind, Channel, ChannelKind, Condition, Rule
 from cron.api.members import OverloadView
 from cron.history.store import RowStore
 from cron.launch_state import LaunchState
@@ -23,8 +24,10 @@ from cron.scheduler.budget import TurnPace
 from cron.scheduler.views import Depth
 from cron.service.job_series import SeriesOfJobs
 from cron.service.metrics import SERIES_MAX, Machine, Metrics
+from cron.state import alerts as a
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Chunk, Part, column
+from cron.state.tasks import ReadyTasks
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0, job
@@ -178,6 +181,32 @@ async def test_the_leader_tells_what_waits_in_each_pool(measured: Measured) -> N
     assert not any(name.startswith("raftcron_queue_depth") for name in found)
 
 
+async def test_the_leader_tells_of_messages_that_nobody_got(measured: Measured) -> None:
+    ops = Channel("ops", ChannelKind.MAIL, ("ops@example.com",))
+    rule = Rule("twice", Condition(AlertKind.FAILED, count=2), (), ("ops",))
+    measured.append(a.ApplyAlerts(0, (ops,), (rule,)))
+    found = await measured.numbers()
+    assert found["raftcron_alerts_firing{}"] == 0
+    assert found["raftcron_alert_deliveries_failed_total{}"] == 0
+    assert found["raftcron_alert_oldest_delivery_seconds{}"] == 0
+    measured.append(a.RaiseAlerts((a.RaiseLine("twice", (JOB,), (a.Evidence(2),)),)))
+    measured.clock.now_ms = measured.at_ms + 90_000
+    found = await measured.numbers()
+    assert found["raftcron_alerts_firing{}"] == 1
+    assert found["raftcron_alert_oldest_delivery_seconds{}"] == 90
+    [task] = measured.state.tasks_by_number.values()
+    assert measured.items(ReadyTasks((task.number,))) == [Verdict.ACCEPTED]
+    record = measured.state.record_of(task.name)
+    assert record is not None
+    second = record.horizon_s - T0
+    measured.begin(second, 1, record.number)
+    failed = {"state": LaunchState.FAILED, "reason": Reason.FATAL}
+    assert measured.finished(second, 1, record.number, **failed) is Verdict.ACCEPTED
+    found = await measured.numbers()
+    assert found["raftcron_alert_deliveries_failed_total{}"] == 1
+    assert found["raftcron_alert_oldest_delivery_seconds{}"] == 0
+
+
 async def test_what_may_go_wrong_with_the_machines_is_a_number(measured: Measured) -> None:
     found = await measured.numbers()
     assert "raftcron_certificate_expiry_timestamp_seconds{}" not in found, "there is none"
@@ -247,7 +276,7 @@ async def test_the_document_has_every_metric_with_its_help(measured: Measured) -
     measured.account(60)
     measured.run(60)
     families = [*measured.metrics.families(), *measured.metrics.of_disk()]
-    assert len(families) == 27
+    assert len(families) == 30
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"| `{name}`" in document, name
