@@ -65,7 +65,7 @@ from cron.parent import die_with_parent
 from cron.room import with_room
 from cron.scheduler.far_tasks import spilling_above
 from cron.service.members import WAITING, ClusterStatus, ReplicaIdentity, client_address
-from cron.service.observing import Observing, disk_used_percent
+from cron.service.observing import ExecutorCertificates, Observing, disk_used_percent
 from cron.service.replacing import Replacing
 from cron.service.replica import Replica
 from cron.service.service import CellService
@@ -169,7 +169,12 @@ class Daemon:
         status.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
         status.certificate_ends_s = self._certificate_ends_s
         status.disk_percent = lambda: disk_used_percent(Path(self._config.data))
-        observing = Observing(self._config.cell, status, self._clock, status.keeping)
+        executors = ExecutorCertificates(
+            self._pool.sessions,
+            lambda: self._service.replica.intake.is_settling(self._applier.state.executors),
+            self._clock,
+        )
+        observing = Observing(self._config.cell, status, self._clock, status.keeping, executors)
         self._leader.observe = observing.observe
 
     def _make_pool(self) -> Pool:

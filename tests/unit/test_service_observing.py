@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ import pytest
 from cron.alert_rules import AlertKind
 from cron.api.members import StatusRow
 from cron.api.snapshots import KeepingView
-from cron.service.observing import BACKUP, Observing, disk_used_percent
+from cron.service.observing import (
+    BACKUP,
+    EXECUTORS_LOOK_MS,
+    EXECUTORS_MAX,
+    GONE_MS,
+    ExecutorCertificates,
+    Observing,
+    disk_used_percent,
+)
 
 NOW_MS = 1_795_186_800_000
 
@@ -52,7 +61,17 @@ class Rig:
         self.keeping: KeepingView | None = None
         status: Any = self.status
         clock: Any = self.clock
-        self._observing = Observing("prod", status, clock, lambda: self.keeping)
+        self.sessions: list[Any] = []
+        self.is_settling = False
+        executors = ExecutorCertificates(lambda: self.sessions, lambda: self.is_settling, clock)
+        self._observing = Observing("prod", status, clock, lambda: self.keeping, executors)
+
+    def connect(self, **ends_ms: int) -> None:
+        """Have executors be connected, and no others, with certificates that end at a time."""
+        self.sessions = [
+            SimpleNamespace(executor=name, certificate_ends_ms=end) for name, end in ends_ms.items()
+        ]
+        self.clock.ms += EXECUTORS_LOOK_MS
 
     def measured(self, kind: AlertKind) -> Any:
         found = self._observing.observe()
@@ -92,6 +111,36 @@ def test_the_certificate_that_ends_first_counts_and_none_is_none() -> None:
     over = StatusRow(kind="replica", id="r2", certificate_ends_ms=NOW_MS - 5_000)
     rig.status.others["r2"] = (over, 0)
     assert rig.measured(AlertKind.CERTIFICATE_ENDING) == {"r1": 60, "r2": 0}
+
+
+def test_certificates_of_executors_count_while_they_are_connected_and_restart() -> None:
+    rig = Rig()
+    rig.connect(e1=NOW_MS + 100_000, e2=NOW_MS + 50_000, open=0)
+    assert rig.measured(AlertKind.CERTIFICATE_ENDING) == {"e1": 90, "e2": 40}
+    rig.status.own = StatusRow(kind="replica", id="e2", certificate_ends_ms=NOW_MS + 20_000)
+    rig.connect(e1=NOW_MS + 900_000)
+    assert rig.measured(AlertKind.CERTIFICATE_ENDING) == {"e1": 880, "e2": 0}
+    rig.status.own = StatusRow(kind="replica", id="r1")
+    assert rig.measured(AlertKind.CERTIFICATE_ENDING) == {"e1": 880, "e2": 30}, "it may come back"
+    rig.clock.ms += GONE_MS - EXECUTORS_LOOK_MS
+    assert "e2" not in rig.measured(AlertKind.CERTIFICATE_ENDING)
+
+
+def test_a_new_leader_says_nothing_of_certificates_before_executors_came() -> None:
+    rig = Rig()
+    rig.status.own = StatusRow(kind="replica", id="r1", certificate_ends_ms=NOW_MS + 90_000)
+    rig.is_settling = True
+    assert rig.measured(AlertKind.CERTIFICATE_ENDING) is None, "open alerts stay as they are"
+    rig.is_settling = False
+    assert rig.measured(AlertKind.CERTIFICATE_ENDING) == {"r1": 90}
+
+
+def test_of_many_executors_those_are_watched_whose_certificates_end_first() -> None:
+    rig = Rig()
+    rig.connect(**{f"e{n}": NOW_MS + 1_000_000 - n for n in range(2 * EXECUTORS_MAX)})
+    found = rig.measured(AlertKind.CERTIFICATE_ENDING)
+    assert len(found) == EXECUTORS_MAX
+    assert f"e{2 * EXECUTORS_MAX - 1}" in found
 
 
 def test_a_backup_fails_from_its_first_failure_on() -> None:
