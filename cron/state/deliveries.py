@@ -14,6 +14,7 @@ import msgspec
 
 from cron.alert_rules import AlertKind, Channel, ChannelKind, Rule
 from cron.crontab.conditions import condition_text
+from cron.notes import shortened
 from cron.state import alerts as a
 from cron.state.context import Context
 from cron.state.outcome import Verdict
@@ -37,6 +38,9 @@ MAILS_WAITING_MAX: Final = 10_000
 jobs, and their mails must not fill the queue when nobody sends any. Alerts are told beyond it."""
 MAIL_DEADLINE_S: Final = 86_400
 """A mail about a launch is not sent a day later."""
+COMMAND_FORMAT: Final = 11
+"""The format of State from which a mail about a launch names the command."""
+COMMAND_CHARS_MAX: Final = 500
 _OUTGOING_MAX: Final = 10_000
 """Rules with channels whose last deliveries are remembered; old ones go when more come."""
 _VALUES: Final = {
@@ -237,9 +241,20 @@ def mail_output(context: Context, row: Row, to: tuple[str, ...]) -> None:
         "executor": row.executor,
         "at": format_time(row.ended_at_ms // 1000),
     }
+    if context.state.format >= COMMAND_FORMAT:
+        launch["command"] = _command_of(context, row)
     key = f"mail-{row.ended_index}-{row.number}"
     payload = {"launch": launch, "to": list(to)}
     _submit_task(context, key, MAIL, payload, deadline_s=MAIL_DEADLINE_S)
+
+
+def _command_of(context: Context, row: Row) -> str:
+    """Return the beginning of what a launch ran; "" if its job is another one by now."""
+    record = context.state.record_of(row.job)
+    if record is None or record.job is None or record.revision != row.revision:
+        return ""
+    argv = record.job.work.argv
+    return shortened(argv[-1], COMMAND_CHARS_MAX) if argv else ""
 
 
 def _submit_task(

@@ -167,7 +167,7 @@ async def _work(
         asyncio.create_task(connector.run(), name="stream"),
         asyncio.create_task(stop.wait(), name="stop"),
     ]
-    targets = TargetProcess(Path(config.targets), Path(config.data) / SOCKET)
+    targets = TargetProcess(Path(config.targets), Path(config.data) / SOCKET, config.cell)
     if config.targets:
         tasks.append(asyncio.create_task(targets.run(), name="targets"))
     watched = asyncio.create_task(supervisor.watch(), name="systemd")

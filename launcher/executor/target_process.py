@@ -23,6 +23,7 @@ from launcher.worker.options import TARGET_VARIABLE
 log = logs.get()
 
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
+CELL_VARIABLE: Final = "RAFTCRON_TARGETS_CELL"
 _PROGRAM: Final = "launcher.executor.target_worker"
 THREADS: Final = 64
 GRACE_MS: Final = 500
@@ -38,11 +39,12 @@ LONG_LIFE_MS: Final = 60_000
 
 
 class TargetProcess:
-    """The process that serves the targets of a configuration file, for the executor whose workers
-    connect to `end`."""
+    """The process that serves the targets of a configuration file, for the executor of `cell` whose
+    workers connect to `end`."""
 
-    def __init__(self, config: Path, end: Path) -> None:
+    def __init__(self, config: Path, end: Path, cell: str) -> None:
         self._config = config
+        self._cell = cell
         self._end = end
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -99,7 +101,9 @@ class TargetProcess:
             "grace_ms": GRACE_MS,
             "cancelled_grace_ms": GRACE_MS,
         }
-        environment = os.environ | {TARGET_VARIABLE: "all", CONFIG_VARIABLE: str(self._config)}
+        environment = os.environ | {
+            TARGET_VARIABLE: "all", CONFIG_VARIABLE: str(self._config), CELL_VARIABLE: self._cell
+        }  # fmt: skip
         # Popen without preexec_fn uses vfork: fit for a process with gRPC.
         process = subprocess.Popen(  # noqa: ASYNC220 - 1 ms, once
             [sys.executable, "-P", "-m", _PROGRAM, str(os.getpid()), json.dumps(said)],

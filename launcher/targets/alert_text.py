@@ -145,6 +145,7 @@ def of_launch(launch: Launched, console: str = "", output: str = "", problem: st
     lines = [f"{job} {ended}.", ""]
     lines += _table(
         [
+            ("Cell", launch.cell),
             ("Launch", name),
             ("Attempt", str(launch.attempt) if launch.attempt > 1 else ""),
             ("Ended", _when(launch.at)),

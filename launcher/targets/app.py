@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from launcher.errors import BadConfig
 from launcher.targets.config import TargetsConfig, load
 from launcher.targets.target import Target, run
@@ -20,6 +22,9 @@ from launcher.worker.registry import Registry, describe
 
 KIND_VARIABLE: Final = TARGET_VARIABLE
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
+CELL_VARIABLE: Final = "RAFTCRON_TARGETS_CELL"
+"""The cell of the executor that serves the targets: mails name it unless their table has another.
+"""
 KINDS: Final = ("http", "sqs", "kubernetes", "mail", "webhook")
 ALL: Final = "all"
 """Every target that the configuration has a table for, in one process."""
@@ -107,10 +112,18 @@ def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
     raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}, and {ALL}")
 
 
+def in_cell(config: TargetsConfig, cell: str) -> TargetsConfig:
+    """Return a configuration whose mails name a cell if it names none itself."""
+    if config.mail is None or config.mail.cell:
+        return config
+    return msgspec.structs.replace(config, mail=msgspec.structs.replace(config.mail, cell=cell))
+
+
 def _from_environment(variable: Callable[[str, str], str] = os.environ.get) -> Registry:
     kind, path = variable(KIND_VARIABLE, ""), Path(variable(CONFIG_VARIABLE, ""))
     try:
-        return registry_of(*targets_of(kind, load(path), path))
+        config = in_cell(load(path), variable(CELL_VARIABLE, ""))
+        return registry_of(*targets_of(kind, config, path))
     except BadConfig as error:
         raise BadApp(str(error), error.hint) from error
 

@@ -120,8 +120,10 @@ class MailTarget:
             note = of_alert(spec.alert, self._config.console)
             return Mail(to, note.title, note.text, note.thread, spec.alert.cell)
         if spec.launch is not None:
-            note = of_launch(spec.launch, self._config.console)
-            return Mail(to, note.title, note.text, note.thread, spec.launch.cell, spec.launch)
+            cell = spec.launch.cell or self._config.cell
+            launch = msgspec.structs.replace(spec.launch, cell=cell)
+            note = of_launch(launch, self._config.console)
+            return Mail(to, note.title, note.text, note.thread, cell, launch)
         return Mail(to, spec.subject or "(no subject)", spec.text)
 
     def _address(self, said: str) -> str:

@@ -30,7 +30,7 @@ async def test_a_process_that_dies_is_started_again_and_ends_with_the_executor(
     monkeypatch.setattr(target_process, "PAUSE_S_MIN", 0.01)
     path = tmp_path / "targets.toml"
     path.write_text(MAIL)
-    one = TargetProcess(path, tmp_path / "workers.sock")
+    one = TargetProcess(path, tmp_path / "workers.sock", "prod")
     running = asyncio.create_task(one.run())
     first = await seen(one)
     os.kill(first, signal.SIGKILL)
@@ -48,7 +48,7 @@ async def test_a_wrong_file_is_read_again_until_it_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(target_process, "PAUSE_S_MIN", 0.01)
-    one = TargetProcess(tmp_path / "missing.toml", tmp_path / "workers.sock")
+    one = TargetProcess(tmp_path / "missing.toml", tmp_path / "workers.sock", "prod")
     running = asyncio.create_task(one.run())
     first = await seen(one)
     await seen(one, first)
@@ -67,7 +67,7 @@ async def test_it_does_not_outlive_an_executor_that_is_killed(tmp_path: Path) ->
         "import asyncio, pathlib, sys\n"
         "from launcher.executor.target_process import TargetProcess\n"
         "async def main():\n"
-        "    one = TargetProcess(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))\n"
+        '    one = TargetProcess(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "prod")\n'
         "    running = asyncio.create_task(one.run())\n"
         "    while not one.pid:\n"
         "        await asyncio.sleep(0.01)\n"

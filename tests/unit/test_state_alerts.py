@@ -21,6 +21,7 @@ from launcher.protocol.columns import differences
 from launcher.protocol.names import format_time
 from launcher.protocol.reports import BatchReport
 from launcher.protocol.status import Reason, Status
+from launcher.protocol.work import WorkSpec
 from tests.unit.alerts_rig import BEAT, CELL, CHAT, OPS, AlertsRig, own, rule, watched
 from tests.unit.state_rig import T0, job, skips
 
@@ -497,6 +498,20 @@ def test_output_of_a_command_is_mailed_once_it_is_over() -> None:
     assert [one["launch"]["state"] for one in said] == ["succeeded", "failed"]
     assert said[0]["launch"]["name"] == f"{BACKUP}@{format_time(T0 + 120)}"
     assert said[1]["launch"]["exit"] == 1
+    assert said[0]["launch"]["command"] == "backup"
+
+
+def test_a_mail_names_no_command_in_an_older_format_or_of_a_job_that_changed() -> None:
+    rig = watched(alerts=own("", mail_to=("anna@example.org",)))
+    rig.state.format = deliveries.COMMAND_FORMAT - 1
+    rig.failed(60)
+    assert "command" not in rig.payload(rig.keys[-1])["launch"]
+    rig.state.format = deliveries.COMMAND_FORMAT
+    long = WorkSpec(("sh", "-c", "x" * 10_000))
+    rig.put(job(alerts=own("", mail_to=("anna@example.org",)), work=long))
+    rig.failed(120)
+    command = rig.payload(rig.keys[-1])["launch"]["command"]
+    assert len(command) == deliveries.COMMAND_CHARS_MAX
 
 
 def test_mails_of_launches_do_not_fill_the_queue_of_alerts(monkeypatch: pytest.MonkeyPatch) -> None:

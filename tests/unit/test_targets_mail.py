@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import threading
@@ -235,6 +236,15 @@ def test_a_mail_goes_without_an_output_that_cannot_be_read(server: SmtpServer) -
     for text, reason in zip(said, reasons, strict=True):
         assert f"It printed 9 bytes. They could not be read: {reason}." in text
         assert "raftcron logs acme/b@2026-11-20T15:00:00Z" in text
+
+
+def test_a_mail_of_a_launch_names_cell_and_command(server: SmtpServer) -> None:
+    launch = LAUNCHED | {"command": "/bin/backup --all"}
+    assert sent(target(server, cell="prod"), {"to": TO, "launch": launch}).result is Result.OK
+    [mail] = server.received
+    assert mail.message["subject"] == "[raftcron prod] acme/b failed with exit code 3"
+    assert re.search(r"^Cell: +prod$", mail.text, re.MULTILINE)
+    assert re.search(r"^Command: +/bin/backup --all$", mail.text, re.MULTILINE)
 
 
 def test_without_the_api_a_mail_says_how_to_look(server: SmtpServer) -> None:
