@@ -253,6 +253,7 @@ class Daemon:
             release=self._release,
             peers=PeerSource(self._peers, lambda: self._client_addresses(besides=self._config.id)),
             superseded=self._fail,
+            credentials=self._credentials,
         )
 
     def _make_cluster_status(self) -> ClusterStatus:

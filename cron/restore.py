@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import shlex
 import socket
@@ -19,11 +20,12 @@ from cron.cli.stores import store_errors
 from cron.cli.times import show_length, show_ms
 from cron.cli.values import TIME
 from cron.clock import SystemClock
-from cron.errors import Conflict, InvalidInput, NotFound, Unavailable
+from cron.errors import ConfigError, Conflict, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from cron.config import ReplicaConfig
     from cron.storage.restoring import Agree, Choices, Report
+    from snapshots.signed import Trust
 
 
 _REPORT_KEYS: Final = (
@@ -62,6 +64,18 @@ LIVING_S: Final = 2.0
     "--unconditional", is_flag=True, help="Proceed although the store has no conditional writes."
 )
 @click.option(
+    "--unsigned",
+    "takes_unsigned",
+    is_flag=True,
+    help="Take a snapshot that no replica signed, although the cell has certificates.",
+)
+@click.option(
+    "--revoked",
+    multiple=True,
+    metavar="DIGEST",
+    help="Take nothing that this certificate signed, such as `certs revoked` lists. Repeatable.",
+)
+@click.option(
     "--even-if-running",
     is_flag=True,
     help="Proceed although replicas answer, and replace their cell.",
@@ -89,7 +103,8 @@ def _restore(settings: Settings, *, config: str, yes: bool, dry_run: bool, **sai
 
     replica = load_replica_config(config)
     chosen = {name: said[name] for name in ("at_ms", "abandon", "unconditional")}
-    choices = Choices(by=person(), now_ms=settings.now_ms(), **chosen)
+    trust = _trust_of(replica, said["revoked"], takes_unsigned=said["takes_unsigned"])
+    choices = Choices(by=person(), now_ms=settings.now_ms(), trust=trust, **chosen)
     if not said["even_if_running"] and (found := living(replica)):
         text = f"cell {replica.cell} may be running: {', '.join(found)} answer at their addresses"
         if not dry_run:
@@ -123,6 +138,39 @@ def _restore(settings: Settings, *, config: str, yes: bool, dry_run: bool, **sai
     if not is_ok:
         _say("nothing was changed")
         raise click.exceptions.Exit(exits.FAILED)
+
+
+def _trust_of(
+    config: ReplicaConfig, revoked: tuple[str, ...], *, takes_unsigned: bool
+) -> Trust | None:
+    """Return whose snapshots count: those of this cell's replicas, in a cell with certificates.
+
+    Raises:
+        InvalidInput: a digest is none. ConfigError: the replica's own certificate is not valid.
+    """
+    from cron.storage.trust import trust_of
+    from launcher.errors import LauncherError
+    from launcher.identity import REPLICA, Identity
+    from launcher.tls import check_identity, load_credentials
+
+    for digest in revoked:
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            hint = "write the 64 hex digits that `raftcron certs revoked -o json` prints"
+            raise InvalidInput(f"--revoked {digest[:80]!r} is no digest of a certificate", hint)
+    if config.tls is None:
+        return None
+    try:
+        ours = load_credentials(config.tls)
+        check_identity(ours, Identity(config.cell, REPLICA, config.id))
+    except LauncherError as error:
+        raise ConfigError(str(error), error.hint) from error
+    return trust_of(
+        config.cell,
+        lambda: ours,
+        SystemClock(),
+        revoked=lambda: revoked,
+        takes_unsigned=takes_unsigned,
+    )
 
 
 def _check_abandoned(generation: int, report: Report) -> None:
@@ -162,7 +210,7 @@ def run_restore(
     where = url or config.object_storage.url
     draw = secrets.token_hex(16)
     with _as_cron_errors(data, from_data):
-        backup_store = BackupStore(open_store(where), config.cell) if where else None
+        backup_store = BackupStore(open_store(where), config.cell, choices.trust) if where else None
         source = Path(from_data).absolute() if from_data is not None else None
         return restore(target, choices, draw, agree, say, backup_store=backup_store, data=source)
 

@@ -29,6 +29,7 @@ from snapshots.errors import (
     SnapshotError,
     SnapshotMissing,
     SnapshotRefused,
+    SnapshotUntrusted,
     StoreRefused,
     invariant,
 )
@@ -38,6 +39,7 @@ from snapshots.manifest import (
     MANIFEST_BYTES_MAX,
     Generation,
     Manifest,
+    body_of,
     decode,
     encode,
 )
@@ -50,6 +52,7 @@ from snapshots.retention import (
     snapshots_to_delete,
 )
 from snapshots.segments import SEGMENT_BYTES_MAX, SegmentFile, verify_segment
+from snapshots.signed import Trust
 from snapshots.store import ObjectEntry, ObjectStore, SignedPut, Tell
 
 COMPARED_BYTES_MAX: Final = 16 << 20
@@ -74,11 +77,16 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class BackupStore:
-    """The objects of `cell` in `store`. Calls block. It has no state, so any thread may use it."""
+    """The objects of `cell` in `store`. Calls block. It has no state, so any thread may use it.
 
-    def __init__(self, store: ObjectStore, cell: str) -> None:
+    `trust` signs manifests and markers, and says which ones count; without it, as in a cell without
+    certificates, all do.
+    """
+
+    def __init__(self, store: ObjectStore, cell: str, trust: Trust | None = None) -> None:
         self.store = store
         self.cell = cell
+        self._trust = trust
 
     # --- segments
 
@@ -172,32 +180,50 @@ class BackupStore:
         if found is None or found.size != file.file_bytes:
             size = found.size if found is not None else 0
             raise SnapshotCorrupt(name, f"{size} of {file.file_bytes} bytes were stored")
-        self.store.put(layout.manifest_object(*at), encode(manifest))
+        if self._trust is not None:
+            manifest = msgspec.structs.replace(manifest, revoked=sorted(self._trust.revoked()))
+        name = layout.manifest_object(*at)
+        self.store.put(name, self._encoded(name, manifest))
+
+    def _encoded(self, name: str, value: Manifest | Generation) -> bytes:
+        """Return a manifest or marker as it is stored, signed if this cell has certificates."""
+        return encode(value, partial(self._trust.sign, name) if self._trust is not None else None)
 
     def manifests(self) -> tuple[list[Manifest], list[SnapshotError]]:
-        """Return the manifests, newest first, and the errors of those that cannot be read."""
-        found: list[Manifest] = []
+        """Return the manifests, newest first, and the errors of those that cannot be read or do not
+        count. What a certificate has signed does not count if any manifest says that it is revoked.
+        """
+        found: list[tuple[Manifest, str]] = []
         skipped: list[SnapshotError] = []
         for entry in self.store.list(layout.snapshots_prefix(self.cell)):
             place = layout.parse_manifest_object(entry.name)
             if place is None:
                 continue
             try:
-                manifest = self._read(entry.name, Manifest, MANIFEST_BYTES_MAX)
+                manifest, signer = self._read(entry.name, Manifest, MANIFEST_BYTES_MAX)
                 if manifest.place != place:
                     raise SnapshotCorrupt(entry.name, "it is the manifest of another snapshot")
-                found.append(manifest)
+                found.append((manifest, signer))
             except ObjectMissing:
                 continue  # a pruning deleted it after the listing
             except SnapshotError as error:
                 skipped.append(error)
-        found.sort(key=lambda one: one.position, reverse=True)
-        return found, skipped
+        revoked = {digest for manifest, signer in found if signer for digest in manifest.revoked}
+        for manifest, signer in found:
+            if signer in revoked:
+                name = layout.manifest_object(self.cell, *manifest.place)
+                text = f"the certificate that signed it was revoked later: {signer}"
+                skipped.append(SnapshotUntrusted(name, text))
+        manifests = [manifest for manifest, signer in found if signer not in revoked]
+        manifests.sort(key=lambda one: one.position, reverse=True)
+        return manifests, skipped
 
-    def _read(self, name: str, kind: type[M], bytes_max: int) -> M:
-        """Return the manifest or marker of a generation at `name`."""
+    def _read(self, name: str, kind: type[M], bytes_max: int) -> tuple[M, str]:
+        """Return the manifest or marker at `name`, and the digest of the certificate that signed
+        it, "" if none did or this cell has none."""
         content = _whole(name, partial(self.store.get, name, bytes_max))
-        return decode(content, name, self.cell, kind)
+        value = decode(content, name, self.cell, kind)
+        return value, self._trust.check(name, body_of(content)) if self._trust is not None else ""
 
     def fetch_snapshot(self, manifest: Manifest, directory: Path) -> SnapshotFile:
         """Fetch a snapshot into `directory`; verify the file, and compare it with its manifest.
@@ -245,7 +271,7 @@ class BackupStore:
         for entry in self.store.list(layout.generations_prefix(self.cell)):
             if layout.parse_generation_object(entry.name) is not None:
                 with contextlib.suppress(SnapshotError, ObjectMissing):
-                    found.append(self._read(entry.name, Generation, GENERATION_BYTES_MAX))
+                    found.append(self._read(entry.name, Generation, GENERATION_BYTES_MAX)[0])
         return sorted(found, key=lambda one: one.generation)
 
     def newest_generation(self) -> int:
@@ -257,6 +283,29 @@ class BackupStore:
             for entry in self.store.list(layout.generations_prefix(self.cell))
         )
         return max((number for number in numbers if number is not None), default=0)
+
+    def begun_above(self, generation: int) -> int:
+        """Return the highest generation above that one which a replica of this cell has begun, 0 if
+        there is none. Without certificates every marker counts, by its name.
+
+        Raises:
+            SnapshotError: there are markers above it, and none of them is signed.
+        """
+        newest, refused = self.newest_generation(), list[SnapshotError]()
+        if self._trust is None or newest <= generation:
+            return newest if newest > generation else 0
+        strict = msgspec.structs.replace(self._trust, takes_unsigned=False)
+        trusted = BackupStore(self.store, self.cell, strict)
+        for entry in self.store.list(layout.generations_prefix(self.cell)):
+            number = layout.parse_generation_object(entry.name)
+            if number is not None and number > generation:
+                try:
+                    trusted._read(entry.name, Generation, GENERATION_BYTES_MAX)
+                except SnapshotError as error:
+                    refused.append(error)
+                else:
+                    return newest
+        raise refused[-1]
 
     def claim_generation(self, generation: Generation, *, unconditional: bool = False) -> None:
         """Begin a generation. Only the first caller succeeds; it may repeat the call.
@@ -272,11 +321,13 @@ class BackupStore:
         if not is_safe and not unconditional:
             raise NotConditional(name, f"{self.store.url} does not honour conditional writes")
         is_there = not is_safe and self.store.head(name) is not None
-        is_new = not is_there and self.store.put(name, encode(generation), if_absent=is_safe)
+        is_new = not is_there and self.store.put(
+            name, self._encoded(name, generation), if_absent=is_safe
+        )
         if is_new and is_safe:
             return
         # A restore that was overwritten may notice it here.
-        found = self._read(name, Generation, GENERATION_BYTES_MAX)
+        found, _ = self._read(name, Generation, GENERATION_BYTES_MAX)
         if found.id != generation.id:
             who = f"by {found.by or 'somebody'} on {found.host or 'some machine'}"
             raise GenerationTaken(name, f"generation {found.generation} was begun {who}")

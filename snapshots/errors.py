@@ -3,6 +3,8 @@
 SnapshotError             .code (stable), .hint (what the operator can do, or ""), .name
 ├ SnapshotCorrupt(name)   the bytes are not those that were written; use another file
 │ └ OutputDamaged         a stored output is damaged; there is no other copy
+├ SnapshotUntrusted       its signature is not that of a replica of the cell
+│ └ SnapshotUnsigned      it has no signature, and one is wanted
 ├ SnapshotUnsupported     another release wrote the file; its bytes may be intact
 ├ SnapshotForeign         the file belongs to another cell
 ├ SnapshotMissing         there is no file of that name
@@ -46,6 +48,26 @@ class OutputDamaged(SnapshotCorrupt):
 
     code = "output_damaged"
     hint = "it is not shown; its executor may still have it, once it is connected"
+
+
+class SnapshotUntrusted(SnapshotError):
+    """A manifest or marker that no replica of the cell has written like this."""
+
+    code = "snapshot_untrusted"
+    hint = (
+        "somebody else can write the store; or ca.pem lacks the authority of that time, which can "
+        "be appended"
+    )
+
+
+class SnapshotUnsigned(SnapshotUntrusted):
+    """A manifest or marker without a signature."""
+
+    code = "snapshot_unsigned"
+    hint = (
+        "a release without signatures, or a cell without certificates, wrote it, or somebody else "
+        "did: `raftcron restore --unsigned` takes it"
+    )
 
 
 class SnapshotUnsupported(SnapshotError):

@@ -1,13 +1,15 @@
 """Manifests of stored snapshots and markers of generations: small JSON objects. Pure.
 
 A manifest is written last: a snapshot without one is not valid. Retention relies on the names in a
-manifest, so its last member, `sum`, is the SHA-256 of all bytes before it.
+manifest, so its last member, `sum`, is the SHA-256 of all bytes before it. A cell with certificates
+signs them as well (`snapshots.signed`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -51,7 +53,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A stored snapshot: its position, the size and checksum of its object, and its segments.
 
     `state_digest` is the State's digest, `checksum` the file's; both in hex. `replica` and
-    `release` are those of the uploader.
+    `release` are those of the uploader. `revoked` are the certificates (SHA-256 in hex) that were
+    revoked when it was stored: what they have signed counts no more.
     """
 
     format: int = FORMAT
@@ -68,6 +71,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     release: str = ""
     segments: list[SegmentName] = []
     jobs: Number = 0
+    revoked: list[str] = []
 
     @property
     def position(self) -> tuple[int, int, int]:
@@ -101,10 +105,17 @@ class _Formatted(msgspec.Struct):
 T = TypeVar("T", Manifest, Generation)
 
 
-def encode(value: Manifest | Generation) -> bytes:
-    """Return the JSON text with line breaks and, as its last member, the checksum."""
+Sign = Callable[[bytes], bytes]
+"""Returns the text of an object, without its end, with a signature."""
+
+
+def encode(value: Manifest | Generation, sign: Sign | None = None) -> bytes:
+    """Return the JSON text with line breaks, the signature, if any, and as its last member the
+    checksum."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=1)
     body = text.removesuffix(b"\n}")
+    if sign is not None:
+        body = sign(body)
     return body + _SUM % hashlib.sha256(body).hexdigest().encode()
 
 
@@ -131,3 +142,9 @@ def decode(content: bytes, name: str, cell: str, kind: type[T]) -> T:
     if value.cell != cell:
         raise SnapshotForeign(name, f"it is of cell {value.cell!r}, not {cell!r}")
     return value
+
+
+def body_of(content: bytes) -> bytes:
+    """Return what comes before the checksum of a manifest or marker that was decoded."""
+    summed = _SUMMED.fullmatch(content)
+    return summed[1] if summed is not None else b""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cron.api.reading import Behind
     from cron.api.rpc import A, Q, Rpc
     from cron.cli.render import JsonRow, Listing
+    from launcher.tls import Credentials
 
 
 ROWS_MAX: Final = 1_000_000
@@ -63,17 +64,27 @@ class Settings:
         """
         # Imported when they are needed: most of the time of a command is that of its imports.
         from cron.api.address import DEFAULT, parse_servers
-        from cron.api.client import Client, load_certificate
+        from cron.api.client import Client
 
         text = self.server or os.environ.get("RAFTCRON_SERVER") or DEFAULT
-        folder = self.tls or os.environ.get("RAFTCRON_TLS")
-        credentials = load_certificate(folder) if folder else None
+        credentials = self.certificate()
         servers = parse_servers(text, is_secure=credentials is not None)
         on_behind = self._report_behind if self.is_stale else None
         token = os.environ.get("RAFTCRON_TOKEN", "").strip()
         if not (token.isascii() and token.isprintable()):
             raise InvalidInput("RAFTCRON_TOKEN has characters that no token has", "copy it whole")
         return Client(servers, self.timeout_ms, credentials, on_behind, person, token)
+
+    def certificate(self) -> Credentials | None:
+        """Return the certificate that --tls or RAFTCRON_TLS names, if any.
+
+        Raises:
+            ConfigError: it cannot be used.
+        """
+        from cron.api.client import load_certificate
+
+        folder = self.tls or os.environ.get("RAFTCRON_TLS")
+        return load_certificate(folder) if folder else None
 
     def ask(self, rpc: Rpc[Q, A], request: Q | None = None) -> A:
         """Return the answer of the cell to one request; raises as `client` and `Client.ask`."""

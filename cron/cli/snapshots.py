@@ -161,7 +161,7 @@ def list_command(settings: Settings, url: str | None, cell: str) -> None:
     if url is None:
         report = settings.ask(table.SNAPSHOTS)
     else:
-        report = _stored(url, cell)
+        report = _stored(settings, url, cell)
         if not (report.snapshots or report.problems):
             raise _none_of(url, cell)
     settings.show(_snapshots_at(settings.now_ms()), report.snapshots)
@@ -180,7 +180,7 @@ def verify_command(settings: Settings, name: str, remote: bool, url: str | None,
     Exits with 1 if a snapshot is damaged, and with 3 if there is no snapshot.
     """
     if url is not None:
-        views = _verified(url, cell, name)
+        views = _verified(settings, url, cell, name)
     else:
         settings.timeout_ms = settings.timeout_ms or READ_MS
         views = settings.ask(table.VERIFY_SNAPSHOTS, SnapshotsRequest(name=name, is_remote=remote))
@@ -260,36 +260,43 @@ def _none_of(url: str, cell: str) -> NotFound:
     return NotFound(f"{check_url(url)} has no snapshot of cell {cell}", "check cell name and URL")
 
 
-def _listed(url: str, cell: str) -> tuple[BackupStore, list[Manifest], list[SnapshotError]]:
+def _listed(
+    settings: Settings, url: str, cell: str
+) -> tuple[BackupStore, list[Manifest], list[SnapshotError]]:
+    """Return what a store has; with --tls, what the cell's replicas have signed."""
+    from cron.storage.trust import trust_of
     from snapshots.backup_store import BackupStore
     from snapshots.urls import open_store
 
-    backup_store = BackupStore(open_store(url), cell)
+    ours, trust = settings.certificate(), None
+    if ours is not None:
+        trust = trust_of(cell, lambda: ours, settings.clock, takes_unsigned=False)
+    backup_store = BackupStore(open_store(url), cell, trust)
     render.line(
         f"asks {backup_store.store.url}", err=True
     )  # which may hang, and who waits wants to know
     return (backup_store, *backup_store.manifests())
 
 
-def _stored(url: str, cell: str) -> SnapshotsReport:
+def _stored(settings: Settings, url: str, cell: str) -> SnapshotsReport:
     from cron.api.stored import of_manifest
 
     with _storage_errors():
-        _, manifests, skipped = _listed(url, cell)
+        _, manifests, skipped = _listed(settings, url, cell)
     return SnapshotsReport(
         snapshots=[of_manifest(one) for one in manifests],
         problems=[str(error) for error in skipped],
     )
 
 
-def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
+def _verified(settings: Settings, url: str, cell: str, name: str) -> list[SnapshotView]:
     """Return the snapshots that were read, but for those that were deleted meanwhile."""
     import tempfile
 
     from cron.api.stored import of_manifest, of_unreadable, read_back
 
     with _storage_errors(), tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:
-        backup_store, manifests, skipped = _listed(url, cell)
+        backup_store, manifests, skipped = _listed(settings, url, cell)
         done = [of_unreadable(error) for error in skipped]
         done = [view for view in done if name in ("", view.name)]
         for manifest in manifests:

@@ -32,9 +32,11 @@ from snapshots.errors import (
     SnapshotCorrupt,
     SnapshotError,
     SnapshotUnsupported,
+    SnapshotUntrusted,
 )
 from snapshots.layout import generation_object, snapshot_object
 from snapshots.manifest import Generation, Manifest
+from snapshots.signed import Trust
 
 EVERY_MS: Final = 1_000
 _T = TypeVar("_T")
@@ -44,7 +46,8 @@ Say = Callable[[str], None]
 
 class Choices(msgspec.Struct, frozen=True):
     """What a person has decided. `abandon` is a generation that was begun, has stored nothing, and
-    is given up; `unconditional` accepts a store without conditional writes.
+    is given up; `unconditional` accepts a store without conditional writes; `trust` says whose
+    snapshots count.
     """
 
     by: str
@@ -52,6 +55,7 @@ class Choices(msgspec.Struct, frozen=True):
     at_ms: int | None = None
     abandon: int = 0
     unconditional: bool = False
+    trust: Trust | None = None
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -301,7 +305,8 @@ class _Restore:
         elif passed_over:
             first = passed_over[0]
             hint = f"{len(passed_over)} cannot be used: {first}"
-            hint += f"; {first.hint}" if isinstance(first, SnapshotUnsupported) else ""
+            is_helped = isinstance(first, SnapshotUnsupported | SnapshotUntrusted)
+            hint += f"; {first.hint}" if is_helped else ""
         raise NotFound(f"{store.store.url} has {what} of cell {store.cell}", hint)
 
     def _fetch_state(self, store: BackupStore, manifest: Manifest) -> State:

@@ -24,12 +24,15 @@ from cron.storage.leading import Applier
 from cron.storage.outputs import OutputLeader, Outputs, OutputSettings
 from cron.storage.retention_planner import RetentionSettings
 from cron.storage.snapshot_writer import SnapshotWriter
+from cron.storage.trust import trust_of
 from cron.storage.uploader import Trouble, Uploader
 from cron.storage.uploads import Uploads
+from launcher.renewal import Current
 from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile
 from snapshots.errors import StoreError
 from snapshots.retention import SnapshotPolicy
+from snapshots.signed import Trust
 from snapshots.urls import open_store
 
 _log = structlog.get_logger()
@@ -54,7 +57,8 @@ class ReplicaParts(NamedTuple):
 
 
 class Storage:
-    """Snapshots, segments and outputs of the replica that `config` describes.
+    """Snapshots, segments and outputs of the replica that `config` describes; `credentials` are
+    its certificate, with which it signs what it stores.
 
     `peers` fetches segments from other replicas. `superseded` is called once, with the reason, when
     a newer generation of the cell was begun in object storage. `backup_store` and `outputs` are
@@ -70,13 +74,22 @@ class Storage:
         release: str,
         peers: Source,
         superseded: Callable[[BaseException], None],
+        credentials: Current | None = None,
     ) -> None:
         self._config = config
         self._log = parts.log
         self._compacting: asyncio.Task[None] | None = None
         self._is_long = False  # the log has entries that a snapshot on the disk covers
         self.leader, self.applier, self.writer = parts.leader, parts.applier, parts.writer
-        self.backup_store = open_backup_store(config)
+        trust: Trust | None = None
+        if credentials is not None:
+            # What an older release has stored is not signed; a restore is stricter.
+            applier = self.applier  # a list is made at once, whatever the loop's thread does
+            trust = trust_of(
+                config.cell, credentials, clock,
+                revoked=lambda: list(applier.state.access.revoked), takes_unsigned=True,
+            )  # fmt: skip
+        self.backup_store = open_backup_store(config, trust)
         self.backfill = HistoryBackfill(self.writer, [peers])
         self.outputs: Outputs | None = None
         uploader: Uploader | None = None
@@ -183,8 +196,9 @@ def settings_of(config: ReplicaConfig) -> RetentionSettings:
     )
 
 
-def open_backup_store(config: ReplicaConfig) -> BackupStore | None:
-    """Return the configured backup store, without connecting to it; None if there is none.
+def open_backup_store(config: ReplicaConfig, trust: Trust | None = None) -> BackupStore | None:
+    """Return the configured backup store, without connecting to it; None if there is none. With
+    `trust`, manifests and markers are signed.
 
     Raises:
         ConfigError: the URL or a setting is not valid.
@@ -192,6 +206,6 @@ def open_backup_store(config: ReplicaConfig) -> BackupStore | None:
     if not config.object_storage.url:
         return None
     try:
-        return BackupStore(open_store(config.object_storage.url), config.cell)
+        return BackupStore(open_store(config.object_storage.url), config.cell, trust)
     except StoreError as error:
         raise ConfigError(f"object_storage.url: {error}", error.hint) from error

@@ -85,10 +85,13 @@ class Uploads(msgspec.Struct, frozen=True):
 
         Raises:
             PlaceTaken: another cell writes here under this name.
+            SnapshotUntrusted: somebody who is no replica of this cell has begun a generation here.
         """
         store = self.backup_store
         newest = store.newest_generation()
-        if newest > generation or not identity:
+        if newest > generation:
+            return store.begun_above(generation)
+        if not identity:
             return newest
         marker = Generation(
             cell=store.cell, generation=generation, id=identity, by=self.replica, host=self.host

@@ -59,7 +59,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
     "backports": ("snapshots/zstd.py", "launcher/executor/uploads.py"),
     "click": ("cron/cli/", "cron/dev/", "cron/restore.py"),
     "croniter": ("cron/calendar/schedule.py",),
-    "cryptography": ("cron/certs/", "snapshots/encrypted.py"),
+    "cryptography": ("cron/certs/", "snapshots/encrypted.py", "snapshots/signed.py"),
     "grpc": (
         "bench/etcd.py",
         "cron/api/",
