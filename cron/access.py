@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from cron.executor_grants import ExecutorGrant, ExecutorGrants
+
 CELL: Final = ""
 """The scope of the whole cell: every job and queue, and what belongs to none."""
 NOWHERE: Final = "-*/-*"
@@ -256,18 +258,25 @@ class AccessRules(msgspec.Struct, array_like=True):
     """All bindings, by the names that have them, and all tokens by their ids, oldest first.
     `revision` is the log index of the newest change. `revoked` are certificates by their digests,
     oldest first. `limits_users` is set by the first grant of RUN_AS for good: to revoke the last
-    one must not allow everything."""
+    one must not allow everything. So does `limits_executors` by the first grant of `executors`,
+    which are by their ids and patterns."""
 
     revision: int = 0
     bindings: dict[str, tuple[Binding, ...]] = {}
     tokens: dict[str, Token] = {}
     revoked: dict[str, RevokedCertificate] = {}
     limits_users: bool = False
+    executors: dict[str, ExecutorGrant] = {}
+    limits_executors: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether no role was ever granted: then every person's certificate may do everything."""
         return not self.bindings
+
+    def executor_grants(self) -> ExecutorGrants:
+        """Return what executors get, as of this revision."""
+        return ExecutorGrants(self.executors, are_needed=self.limits_executors)
 
     def grants_of(self, name: str) -> tuple[Grant, ...]:
         """Return what was granted to the name of a certificate."""

@@ -75,6 +75,8 @@ CHANGES_MERGED_MS: Final = 60_000
 one row: programs make many, and they must not push out the changes of people."""
 BINDINGS_MAX: Final = 10_000
 """Roles that are granted to names."""
+EXECUTOR_GRANTS_MAX: Final = 10_000
+"""Executors, and patterns of their ids, that something was granted to."""
 TOKENS_MAX: Final = 10_000
 """Tokens; of more, those that expired or were revoked are forgotten."""
 REVOKED_MAX: Final = 10_000

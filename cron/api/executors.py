@@ -4,12 +4,48 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from cron.api.checks import ExecutorId, Person, bound
+from cron.api.access import users
+from cron.api.checks import ExecutorId, Person, between, bound, matching
 from cron.api.launches import LaunchView
 from cron.api.rpc import Request, View
+from cron.errors import InvalidInput
+from cron.executor_grants import ANY, ID_RULE, LABEL_RULE, POOL_RULE, ExecutorGrant, problem_of
+from cron.where import EXECUTOR_LABEL
+from launcher.protocol.limits import LABELS_MAX
 
 RUNS_MAX: Final = 1_000
 """Open launches of one executor that one request shows."""
+
+
+POOLS_MAX: Final = 100
+"""Work pools of one grant."""
+
+
+def _parts(texts: list[str]) -> list[str]:
+    """Return labels `name=value`, or `name` without one, each once."""
+    between(len(texts), 0, LABELS_MAX, "number of labels")
+    for text in texts:
+        name = _label(text.partition("=")[0])
+        if name == EXECUTOR_LABEL:
+            raise InvalidInput("label executor is the executor's id", "leave it out")
+    return sorted({*texts})
+
+
+def _pools(names: list[str]) -> list[str]:
+    """Return work pools or patterns of them, each once."""
+    between(len(names), 1, POOLS_MAX, "number of pools")
+    return sorted({_pool(name) for name in names})
+
+
+def _users(names: list[str]) -> list[str]:
+    """Return users, of which `*` is every one."""
+    return [ANY] if ANY in names else users(names)
+
+
+_label = matching(LABEL_RULE, "label {} is not one of an executor", "such as zone=eu or ssd")
+_pool = matching(
+    POOL_RULE, "pool {} is not a work pool", "`command`, a handler, or a pattern such as mail*"
+)
 
 
 class GroupView(View, frozen=True, kw_only=True):
@@ -32,7 +68,8 @@ class ExecutorView(View, frozen=True, kw_only=True):
     `labels` are `name=value`. `silent_ms` is since it was heard. `gets_work`: it is leased, its
     clock is right, and it is not drained. `note` says why not. `incarnation` is of its process,
     `joined_ms` when the log last let it in. `certificate_ends_ms` is when the certificate of a
-    connected one ends; 0 without one.
+    connected one ends; 0 without one. `labels` and `groups` are what the cell grants it,
+    `not_granted` is what it claims beside that.
     """
 
     id: str
@@ -59,6 +96,7 @@ class ExecutorView(View, frozen=True, kw_only=True):
     incarnation: str = ""
     joined_ms: int = 0
     certificate_ends_ms: int = 0
+    not_granted: list[str] = []
 
 
 class DuplicateIdView(View, frozen=True, kw_only=True):
@@ -110,6 +148,59 @@ class ExecutorReport(View, frozen=True, kw_only=True):
     details: list[ExecutorDetail] = []
     duplicate_ids: list[DuplicateIdView] = []
     now_ms: int = 0
+
+
+class ExecutorGrantRequest(Request, frozen=True, kw_only=True):
+    """What executors of an id, or of a pattern of ids, get from now on, in place of an earlier
+    grant. A label `name=*` has the value that the executor claims, `*` are all that it claims;
+    `pools` may be patterns, `*` among `users` is every user."""
+
+    executor: Annotated[str, matching(ID_RULE, "executor {} is not an id or a pattern of ids")]
+    labels: Annotated[list[str], _parts] = []
+    pools: Annotated[list[str], _pools]
+    users: Annotated[list[str], _users] = []
+    by: Person = ""
+
+    def check(self) -> None:
+        """Refuse what is too long together."""
+        problem = problem_of(self.grant)
+        if problem:
+            raise InvalidInput(problem)
+
+    @property
+    def grant(self) -> ExecutorGrant:
+        """What the cell keeps of it."""
+        split = (one.partition("=") for one in self.labels)
+        labels = tuple((name, value) for name, _, value in split)
+        return ExecutorGrant(self.executor, labels, tuple(self.pools), tuple(self.users))
+
+
+class ExecutorRevocation(Request, frozen=True, kw_only=True):
+    """What was granted to an executor, or to a pattern of ids, is revoked."""
+
+    executor: Annotated[str, matching(ID_RULE, "executor {} is not an id or a pattern of ids")]
+    by: Person = ""
+
+
+class ExecutorGrantView(View, frozen=True, kw_only=True):
+    """What was granted to an executor, or to a pattern of ids; `labels` as in the request. `notes`
+    say what may not be meant, where it was granted or revoked just now."""
+
+    executor: str
+    labels: list[str] = []
+    pools: list[str] = []
+    users: list[str] = []
+    by: str = ""
+    since_ms: int = 0
+    notes: list[str] = []
+
+
+class ExecutorGrantsReport(View, frozen=True, kw_only=True):
+    """All grants, by id and pattern. While `claims_count`, nothing was ever granted, and all that
+    executors claim counts."""
+
+    grants: list[ExecutorGrantView] = []
+    claims_count: bool = False
 
 
 class DrainRequest(Request, frozen=True, kw_only=True):

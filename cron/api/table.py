@@ -215,6 +215,24 @@ DRAIN: Final = unary(
     (Action.ADMINISTER, reach.cell),
     is_repeatable=True,
 )
+GRANT_EXECUTOR: Final = unary(
+    "GrantExecutor",
+    executors.ExecutorGrantRequest,
+    executors.ExecutorGrantView,
+    Where.CHANGE,
+    _ACCESS,
+    is_repeatable=True,
+)
+REVOKE_EXECUTOR: Final = unary(
+    "RevokeExecutor",
+    executors.ExecutorRevocation,
+    executors.ExecutorGrantView,
+    Where.CHANGE,
+    _ACCESS,
+)
+EXECUTOR_GRANTS: Final = unary(
+    "ExecutorGrants", Request, executors.ExecutorGrantsReport, Where.ANY, _ACCESS
+)
 QUEUES: Final = unary(
     "Queues", queues.QueueQuery, queues.QueuesReport, Where.LEADER, (Action.READ, reach.listed)
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from msgspec.structs import asdict
@@ -13,8 +14,11 @@ from cron.api.executors import (
     DrainRequest,
     DuplicateIdView,
     ExecutorDetail,
+    ExecutorGrantRequest,
+    ExecutorGrantView,
     ExecutorQuery,
     ExecutorReport,
+    ExecutorRevocation,
     ExecutorView,
 )
 from cron.api.launches import LaunchView
@@ -25,9 +29,10 @@ from cron.cli.options import (
     asks_cell,
     limit_option,
     not_empty,
+    stale_option,
 )
 from cron.cli.times import show_length, show_ms
-from cron.cli.values import show_about, show_cpu
+from cron.cli.values import Parsed, show_about, show_cpu, split_words
 from cron.cli.waiting import Wait
 from cron.errors import NotFound, NotNow, OutcomeUnknown
 from launcher.protocol.names import short_job_name
@@ -35,6 +40,7 @@ from launcher.protocol.names import short_job_name
 if TYPE_CHECKING:
     from cron.api.client import Client
 
+F = TypeVar("F", bound=Callable[..., Any])
 HANDLERS_SHOWN: Final = 3
 DUPLICATE_ID_MARK: Final = "!"
 """Beside the id of an executor: a line below the table says what is the matter."""
@@ -42,7 +48,7 @@ _EXECUTOR_KEYS: Final = (
     "id role host address? pid? version? slots open running labels groups cpu_milli? memory_bytes?"
     " silent_ms clock_offset_ms connected_since@connected_since_ms drained_by?"
     " drained_at@drained_ms gets_work ledger note? incarnation? joined_at@joined_ms"
-    " certificate_ends@certificate_ends_ms refused"
+    " certificate_ends@certificate_ends_ms not_granted refused"
 )
 _DUPLICATE_ID_KEYS: Final = "host pid address? held_by? ago_ms times"
 _RUN_KEYS: Final = (
@@ -194,6 +200,7 @@ def _detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
         *slots,
         ("open", f"{view.open}, and it says that it runs {view.running}" if view.open else ""),
         ("drained", drained if view.drained_by else ""),
+        ("not granted", ", ".join(view.not_granted)),
     ]
 
 
@@ -226,6 +233,16 @@ def _runs_at(now_ms: int) -> render.Listing[LaunchView]:
 
 # ---- run one, drain one
 
+
+def _words_option(
+    name: str, metavar: str, text: str, *, required: bool = False
+) -> Callable[[F], F]:
+    """Return what adds an option that is a list of words with commas between."""
+    kind = Parsed(metavar, split_words)
+    default: list[str] | None = None if required else []
+    return click.option(name, type=kind, default=default, required=required, help=text)
+
+
 EPILOG: Final = """\b
 Exit codes of a running executor:
   0  the executor was told to stop, or was drained and has finished
@@ -240,11 +257,11 @@ _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 @click.command(
     "executor",
     cls=WithOthers,
-    others={"drain": __name__, "undrain": __name__},
+    others=dict.fromkeys(("drain", "undrain", "grant", "revoke", "grants"), __name__),
     context_settings=_PASSED_ON,
-    short_help="Run one executor, or drain one.",
+    short_help="Run one executor, drain one, or grant what executors get.",
     epilog=EPILOG,
-    options_metavar="--config FILE | drain ID | undrain ID",
+    options_metavar="--config FILE | drain ID | undrain ID | grant ID | revoke ID | grants",
 )
 @click.option("--config", metavar="FILE", required=True, type=click.Path())
 @click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="")
@@ -252,7 +269,8 @@ def executor_command(config: str, more: tuple[str, ...]) -> None:
     """Run an executor with the configuration in FILE.
 
     `executor drain ID` lets a running executor finish its launches and leave the cell. `executor
-    undrain ID` cancels a drain.
+    undrain ID` cancels a drain. `executor grant ID` says which labels, work pools and users an
+    executor gets, `executor revoke ID` takes that away, and `executor grants` lists it.
     """
     become("launcher.executor", "--config", config, *more)
 
@@ -298,6 +316,75 @@ def undrain_command(settings: Settings, executor: str) -> None:
     """Cancel the drain of executor ID, if it has not left yet."""
     view = settings.ask(table.DRAIN, DrainRequest(executor=executor, is_over=True))
     settings.show_row(_drain_row(view, has_left=False), f"{executor} gets work again")
+
+
+# ---- what executors get
+
+
+def grant_row(view: ExecutorGrantView) -> render.JsonRow:
+    """Return what an executor, or a pattern of ids, gets as JSON."""
+    return render.row_of(view, "executor labels pools users by? since@since_ms")
+
+
+GRANTS: Final = render.Listing[ExecutorGrantView](
+    grant_row,
+    "executor labels pools users by? since_utc@since_ms",
+    {
+        "labels": lambda view: ",".join(view.labels) or "-",
+        "pools": lambda view: ",".join(view.pools),
+        "users": lambda view: ",".join(view.users) or "-",
+    },
+    nothing="no executor is granted anything",
+    narrow="by since_utc",
+)
+
+
+@click.command("grant")
+@click.argument("executor", metavar="ID|PATTERN")
+@_words_option("--labels", "NAME=VALUE,...", "Labels that it has, whatever it says of itself.")
+@_words_option("--pools", "POOL,...", "`command`, and handlers or patterns of them.", required=True)
+@_words_option("--users", "USER,...", "Users that its commands may run as; `*` is every one.")
+@asks_cell
+def grant_command(settings: Settings, /, **said: Any) -> None:
+    """Grant an executor, or all whose ids match PATTERN, its labels, work pools and users.
+
+    From the first grant of the cell on, an executor gets only what is granted to its id; until then
+    what it says of itself counts. A grant replaces an earlier one of the same ID or PATTERN. Of
+    several that match, that of the id itself counts, else that of the longest pattern. The label
+    `zone=*` has the value that the executor says, `*` are all labels that it says.
+    """
+    view = settings.ask(
+        table.GRANT_EXECUTOR, ExecutorGrantRequest(executor=said.pop("executor"), **said)
+    )
+    pools, users = ",".join(view.pools), ",".join(view.users) or "no user"
+    labels = ",".join(view.labels) or "no label"
+    text = f"executor {view.executor} has {labels}, serves {pools}, and runs commands as {users}"
+    settings.show_row(grant_row(view) | {"notes": view.notes}, text)
+    settings.show_notes(view.notes)
+
+
+@click.command("revoke")
+@click.argument("executor", metavar="ID|PATTERN")
+@asks_cell
+def revoke_command(settings: Settings, executor: str) -> None:
+    """Revoke what was granted to an executor, or to PATTERN. It gets no new launches without.
+
+    Launches that it runs go on. To revoke the last grant does not make claims count again:
+    `raftcron executor grant '*' --labels '*' --pools '*' --users '*'` does.
+    """
+    view = settings.ask(table.REVOKE_EXECUTOR, ExecutorRevocation(executor=executor))
+    settings.show_row(grant_row(view), f"executor {view.executor} has no grant of its own any more")
+
+
+@click.command("grants")
+@stale_option
+@asks_cell
+def grants_command(settings: Settings) -> None:
+    """List what is granted to executors, by id and pattern."""
+    report = settings.ask(table.EXECUTOR_GRANTS)
+    settings.show(GRANTS, report.grants)
+    if report.claims_count:
+        settings.show_notes(["nothing was ever granted: what executors say of themselves counts"])
 
 
 def _rest(view: ExecutorView) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+import msgspec
 import structlog
 
 from cron.clock import Clock
+from cron.executor_grants import ExecutorGrants, Granted
 from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord
+from cron.where import HOST_LABEL
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
@@ -29,6 +32,10 @@ FEW = 256
 """Up to so many executors are looked at in each turn. Of more, only those that have changed are,
 and all of them twice a second or less often: each takes a tenth of a millisecond."""
 LOOK_ALL_MS = 500
+REFUSED_KEPT = 10_000
+"""Executors whose refused claims are known, so that each is logged once."""
+REFUSED_SHOWN = 10
+"""Refused claims in one line of the log."""
 
 
 class Executors:
@@ -42,7 +49,11 @@ class Executors:
         self._draining: dict[str, ExecutorRecord] = {}
         self._drained: frozenset[str] = frozenset()
         self._storing: dict[str, tuple[int, int]] = {}  # -> (outputs, since when not fewer)
-        self._offers: dict[int, tuple[int, int, tuple[GroupOffer, ...]]] = {}  # as they were placed
+        # As they were placed, and by which revision of the rules.
+        self._offers: dict[int, tuple[int, int, tuple[GroupOffer, ...], int]] = {}
+        self._rules_revision = -1
+        self._grants = ExecutorGrants({}, are_needed=False)
+        self._refused_claims: dict[str, tuple[str, ...]] = {}  # as they were logged
         self._numbers: dict[str, int] = {}  # of those that are placed
         self._look_all_ms = 0
         self._expired: list[int] = []  # whose lease is over, as of this turn
@@ -81,6 +92,10 @@ class Executors:
     def place(self, queues: Queues) -> None:
         """Update the queues: which executors may get work now, and what they offer."""
         now_mono = self._clock.mono_ms()
+        rules = self._applier.state.access
+        if rules.revision != self._rules_revision:  # what was revoked counts from now on
+            self._rules_revision, self._grants = rules.revision, rules.executor_grants()
+            self.look_at_all()
         touched = self._pool.take_touched()
         if self._pool.count <= FEW or now_mono >= self._look_all_ms:
             views = {one.executor: one for one in self._pool.sessions()}
@@ -113,26 +128,48 @@ class Executors:
             self._take_away(executor, queues)
         self._numbers[executor] = record.number
         places.set_clock(record.number, session.ahead_ms)
-        offer = (record.joined_ms, record.slots, session.offers)
+        offer = (record.joined_ms, record.slots, session.offers, self._rules_revision)
         if self._offers.get(record.number) != offer or record.number not in places.views:
             self._offers[record.number] = offer
+            granted = self._granted(record, session)
             # Its slots for commands, of which some may wait there, and those of its workers.
-            ahead = sum(one.slots - record.slots for one in session.offers if not one.handlers)
+            ahead = sum(one.slots - record.slots for one in granted.offers if not one.handlers)
+            commands = (Capacity(record.slots, ahead=max(0, ahead)),)
             groups = tuple(
-                Capacity(one.slots, one.handlers) for one in session.offers if one.handlers
+                Capacity(one.slots, one.handlers) for one in granted.offers if one.handlers
+            )
+            place = Place.of(
+                record.number,
+                record.executor,
+                granted.labels.get(HOST_LABEL, ""),
+                granted.labels,
+                (*(commands if granted.has_commands else ()), *groups),
+                record.cpu_milli,
+                record.memory_bytes,
             )
             places.put(
-                Place.of(
-                    record.number,
-                    record.executor,
-                    record.host,
-                    dict(record.labels),
-                    (Capacity(record.slots, ahead=max(0, ahead)), *groups),
-                    record.cpu_milli,
-                    record.memory_bytes,
-                )
+                msgspec.structs.replace(place, users=granted.users, withheld=granted.withheld)
             )
-            queues.serve(record.number, session.offers)
+            queues.serve(record.number, granted.offers)
+
+    def _granted(self, record: ExecutorRecord, session: Session) -> Granted:
+        """Return what an executor has of what it claims; log what is refused, if that is new."""
+        granted = self._grants.granted(
+            record.executor, dict(record.labels), record.host, session.offers
+        )
+        if granted.refused != self._refused_claims.get(record.executor, ()):
+            if len(self._refused_claims) >= REFUSED_KEPT:
+                self._refused_claims.clear()
+            self._refused_claims[record.executor] = granted.refused
+            if granted.refused:
+                _log.warning(
+                    "executor.claims_refused",
+                    executor=record.executor,
+                    claims=", ".join(granted.refused[:REFUSED_SHOWN]),
+                    count=len(granted.refused),
+                    hint=f"`raftcron executor grant {record.executor}` grants them",
+                )
+        return granted
 
     def _gets_work(self, session: Session, record: ExecutorRecord) -> bool:
         until_ms, _ = self._rests.get(session.key, (0, 0))

@@ -30,7 +30,7 @@ def placed_of(name: str, job: Job) -> Placed:
     """Return what launches of a job need, and in which flows they wait."""
     tenant, _ = split_job_name(name)
     work, every_s = job.work, job.schedule.every_s
-    needed = (job.pool, job.where, work.cpu_milli, work.memory_bytes)
+    needed = (job.pool, job.where, work.cpu_milli, work.memory_bytes, work.user)
     is_patient = job.deadline_s >= PATIENT_S and not 0 < every_s < PATIENT_S
     priority = min(max(work.priority, 0), 9)
     alike = (tenant, priority, needed, job.parts, job.each, job.is_limited, is_patient)
@@ -42,7 +42,7 @@ def placed_of(name: str, job: Job) -> Placed:
 def _placed_alike(
     tenant: str,
     priority: int,
-    needed: tuple[str, str, int, int],
+    needed: tuple[str, str, int, int, str],
     parts: int,
     each: str,
     is_limited: bool,

@@ -53,7 +53,9 @@ class Place(msgspec.Struct, frozen=True):
     """An executor that may get work. A pool is in one of its capacities at most; the first counts.
 
     `number` is its number in State, from 0 to NUMBER_MAX. `cpu_milli` (thousandths of a CPU) and
-    `memory_bytes` are what its launches may use together, 0 for no limit.
+    `memory_bytes` are what its launches may use together, 0 for no limit. `users` are those that
+    its commands may run as, None for any. `withheld` are pools that it would serve, and that the
+    cell does not grant it.
     """
 
     number: int
@@ -61,6 +63,13 @@ class Place(msgspec.Struct, frozen=True):
     capacities: tuple[Capacity, ...]
     cpu_milli: int = 0
     memory_bytes: int = 0
+    users: tuple[str, ...] | None = None
+    withheld: tuple[str, ...] = ()
+
+    def runs_as(self, user: str) -> bool:
+        """Return whether commands run there as a user; "" is the executor's own, which it always
+        may."""
+        return not user or self.users is None or user in self.users
 
     @classmethod
     def of(
@@ -86,6 +95,7 @@ class Need(msgspec.Struct, frozen=True, cache_hash=True):
     where: str = ""
     cpu_milli: int = 0
     memory_bytes: int = 0
+    user: str = ""
 
     @property
     def takes_resources(self) -> bool:
@@ -266,7 +276,7 @@ class Places:
     def _group(view: ExecutorView | None, need: Need) -> SlotGroup | None:
         """Return the slots that an idle executor would have for the need."""
         group = view.by_pool.get(need.pool) if view else None
-        if group is None or not group.view.fits(need):
+        if group is None or not (group.view.fits(need) and group.view.place.runs_as(need.user)):
             return None
         where = where_of(need.where)
         return group if where is not None and where.matches(group.view.place.labels) else None
@@ -407,7 +417,7 @@ class Places:
 
     def each(self, need: Need, each: str) -> dict[int, SlotGroup]:
         """Return the slots, full or not, of all executors that `each` and the need describe."""
-        groups = self.fit(Need(need.pool, each)).groups
+        groups = self.fit(Need(need.pool, each, user=need.user)).groups
         where = where_of(need.where)
         if where is None or not where.terms:
             return {} if where is None else groups

@@ -32,15 +32,28 @@ def why_not(places: Places, need: Need, parts: int = 1, each: str = "") -> str:
     serving = [view.by_pool.get(need.pool) for view in places.views.values()]
     groups = [group for group in serving if group is not None]
     if not groups:
-        return f"no executor {_serves(need.pool, 1)}"
+        return f"no executor {_serves(need.pool, 1)}{_withheld(places, need.pool)}"
     fitting = [group for group in groups if all(term.holds(_labels(group)) for term in terms)]
     if not fitting:
         return _label_missing(need.pool, groups, terms)
+    lets = [group for group in fitting if group.view.place.runs_as(need.user)]
+    if not lets:
+        none = _none_of(len(fitting), f"that match{_s(len(fitting), 'es')}")
+        return f"{none} is granted user {need.user}: `raftcron executor grant` grants users"
+    fitting = lets
     if each:
         return _each_missing(need, fitting)
     if not any(group.view.fits(need) for group in fitting):
         return _size_missing(need, fitting)
     return _room_missing(need, fitting, parts)
+
+
+def _withheld(places: Places, pool: str) -> str:
+    count = sum(pool in view.place.withheld for view in places.views.values())
+    if not count:
+        return ""
+    what = "1 would, which is" if count == 1 else f"{count} would, which are"
+    return f"; {what} not granted that: `raftcron executor grant` grants pools"
 
 
 def _label_missing(pool: str, groups: Sequence[SlotGroup], terms: Sequence[Term]) -> str:

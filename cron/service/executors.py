@@ -20,6 +20,7 @@ from cron.api.executors import (
 from cron.api.launches import LaunchView
 from cron.api.rpc import Request
 from cron.errors import NotFound
+from cron.executor_grants import Granted
 from cron.job import COMMAND
 from cron.leader.applier import StateApplier
 from cron.service.replica import Replica
@@ -29,6 +30,7 @@ from cron.state.outcome import Outcome, Verdict
 from cron.state.pool import Drain
 from cron.state.rows import Part
 from cron.state.state import ExecutorRecord, State
+from cron.where import HOST_LABEL
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
 from launcher.protocol.names import format_time
@@ -36,6 +38,8 @@ from launcher.protocol.names import format_time
 CONNECTED = "connected"
 IN_DOUBT = "in-doubt"
 LEFT = "left"
+NOT_GRANTED_SHOWN = 3
+"""Claims that a note names; the details of one executor have all."""
 LEFT_KEPT = 10_000
 """Drained executors that are remembered, about half a KiB each: as many as a cell may have."""
 LEDGER_FULL = (
@@ -47,7 +51,7 @@ LEDGER_FULL = (
 async def listed(replica: Replica, _request: Request) -> ExecutorsReport:
     """Return all executors, by id; one that came back with another ledger is there twice."""
     pool = replica.leader.pool
-    views = views_of(replica.state.executors.values(), pool.sessions())
+    views = views_of(replica.state, replica.state.executors.values(), pool.sessions())
     return ExecutorsReport(executors=views, duplicate_ids=_duplicate_ids(pool))
 
 
@@ -60,7 +64,7 @@ async def one(replica: Replica, query: ExecutorQuery) -> ExecutorReport:
     state, pool, name = replica.state, replica.leader.pool, query.executor
     records = {one.ledger: one for one in state.executors.values() if one.executor == name}
     session = pool.view(name)
-    views = views_of(records.values(), [session] if session is not None else [])
+    views = views_of(state, records.values(), [session] if session is not None else [])
     details = [detail(state, records[view.ledger], view, query.limit) for view in views]
     gone = replica.drained.of(name)
     if not details and gone is not None:
@@ -89,7 +93,7 @@ async def drain(replica: Replica, request: DrainRequest) -> ExecutorView:
     command = Drain(request.executor, request.by or "somebody", request.is_over)
     _, results = await replica.leader.append(command)
     records = [one for one in replica.state.executors.values() if one.executor == request.executor]
-    views = views_of(records, replica.leader.pool.sessions())
+    views = views_of(replica.state, records, replica.leader.pool.sessions())
     if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:
         gone = replica.drained.of(request.executor)
         if gone is not None and not request.is_over:
@@ -155,26 +159,46 @@ def _unknown(executor: str) -> NotFound:
     return NotFound(f"executor {executor} does not exist", "`raftcron executors` lists them")
 
 
-def views_of(records: Iterable[ExecutorRecord], sessions: Iterable[Session]) -> list[ExecutorView]:
+def views_of(
+    state: State, records: Iterable[ExecutorRecord], sessions: Iterable[Session]
+) -> list[ExecutorView]:
     """Return executors as they are shown, by id and ledger, each with its session if it is
-    connected."""
+    connected, with what the cell grants them."""
     by_ledger = {(one.executor, one.ledger): one for one in sessions}
+    grants = state.access.executor_grants()
     views = []
     for record in records:
         session = by_ledger.get((record.executor, record.ledger))
+        offers = session.offers if session is not None else ()
+        granted = grants.granted(record.executor, dict(record.labels), record.host, offers)
+        notes = (_drained(record, session), _why_no_work(session), _not_granted(granted))
+        labels = [one for one in sorted(granted.labels.items()) if one[0] != HOST_LABEL]
         view = ExecutorView.of(
             record,
             id=record.executor,
             role=IN_DOUBT,
             open=record.count_open(),
-            labels=[f"{name}={value}" for name, value in sorted(record.labels)],
-            note="; ".join(filter(None, (_drained(record, session), _why_no_work(session)))),
+            labels=[f"{name}={value}" for name, value in labels],
+            note="; ".join(filter(None, notes)),
+            not_granted=list(granted.refused),
         )
-        views.append(view if session is None else _connected(view, session))
+        views.append(view if session is None else _connected(view, session, granted))
     return sorted(views, key=lambda view: (view.id, view.ledger))
 
 
-def _connected(view: ExecutorView, session: Session) -> ExecutorView:
+def _not_granted(granted: Granted) -> str:
+    if not granted.refused:
+        return ""
+    if not (granted.has_commands or any(offer.handlers for offer in granted.offers)):
+        return "no work pool is granted to it: it gets no work"
+    more = len(granted.refused) - NOT_GRANTED_SHOWN
+    shown = ", ".join(granted.refused[:NOT_GRANTED_SHOWN]) + (
+        f" and {more} more" if more > 0 else ""
+    )
+    return f"not granted: {shown}"
+
+
+def _connected(view: ExecutorView, session: Session, granted: Granted) -> ExecutorView:
     return msgspec.structs.replace(
         view,
         role=CONNECTED,
@@ -185,7 +209,7 @@ def _connected(view: ExecutorView, session: Session) -> ExecutorView:
         certificate_ends_ms=session.certificate_ends_ms,
         groups=[
             GroupView(group=offer.group, slots=offer.slots, handlers=list(offer.handlers))
-            for offer in session.offers
+            for offer in granted.offers
             if offer.handlers
         ],
         silent_ms=session.silent_ms,

@@ -5,9 +5,10 @@ Only the leader asks. What it counts begins anew with each leader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from cron.access import AccessRules
 from cron.clock import Clock
 from cron.leader.leader import Leader
 from cron.state.commands import Claim
@@ -49,9 +50,10 @@ class _Bucket:
 class Intake:
     """The rates of queues, and the handlers that workers serve, as the leader sees them."""
 
-    def __init__(self, leader: Leader, clock: Clock) -> None:
+    def __init__(self, leader: Leader, clock: Clock, rules: Callable[[], AccessRules]) -> None:
         self._leader = leader
         self._clock = clock
+        self._rules = rules
         self._buckets: dict[str, _Bucket] = {}
         self._served: frozenset[str] = frozenset()
         self._served_ms = clock.mono_ms() - SERVED_MS
@@ -90,9 +92,10 @@ class Intake:
         return not self._leader.executors.connected() >= frozenset(executors)
 
     def _look(self) -> frozenset[str]:
+        grants = self._rules().executor_grants()
         return frozenset(
             handler
             for session in self._leader.pool.sessions()
-            for offer in session.offers
+            for offer in grants.granted(session.executor, {}, "", session.offers).offers
             for handler in offer.handlers
         )

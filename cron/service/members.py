@@ -250,8 +250,8 @@ class ClusterStatus:
             self._replicated.peers() if leads else {},
             self._applier.state.index if leads else None,
         )
-        records = self._applier.state.executors.values()
-        views = views_of(records, self._leader.pool.sessions())
+        state = self._applier.state
+        views = views_of(state, state.executors.values(), self._leader.pool.sessions())
         return rows + [_executor_row(view, leads=leads) for view in views]
 
     async def poll(self) -> None:

@@ -1,5 +1,5 @@
-"""Commands about roles and tokens, and about where a change came from. `cron.access` has what is
-kept of them.
+"""Commands about roles, tokens and grants, and about where a change came from. `cron.access` has
+what is kept of them.
 
 Evolution: as in `commands.py`.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from cron.access import CELL, RevokedCertificate, Role
+from cron.executor_grants import ExecutorGrant
 
 
 class GrantRole(msgspec.Struct, frozen=True, array_like=True, tag="grant-role"):
@@ -59,6 +60,21 @@ class RevokeCertificates(msgspec.Struct, frozen=True, array_like=True, tag="revo
     """Certificates that nobody may use any more; an item each. Who and when is set by `apply`."""
 
     certificates: tuple[RevokedCertificate, ...]
+    by: str = ""
+
+
+class GrantExecutor(msgspec.Struct, frozen=True, array_like=True, tag="grant-executor"):
+    """What executors of an id or a pattern get, in place of what was granted to it before. Who and
+    when is set by `apply`."""
+
+    grant: ExecutorGrant
+    by: str = ""
+
+
+class RevokeExecutor(msgspec.Struct, frozen=True, array_like=True, tag="revoke-executor"):
+    """What was granted to an id or a pattern is not any more."""
+
+    executor: str
     by: str = ""
 
 

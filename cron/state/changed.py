@@ -103,6 +103,19 @@ def _roles(state: State, command: a.GrantRole | a.RevokeRole) -> Iterator[tuple[
     yield command.subject, "; ".join(_grant_text(one.grant) for one in bindings)
 
 
+def _executor_grant(
+    state: State, command: a.GrantExecutor | a.RevokeExecutor
+) -> Iterator[tuple[str, str]]:
+    name = command.executor if isinstance(command, a.RevokeExecutor) else command.grant.executor
+    grant = state.access.executors.get(name)
+    if grant is None:
+        yield f"executor {name}", ""
+        return
+    labels = ",".join(f"{one}={value}" if value else one for one, value in grant.labels)
+    said = (labels, f"pools {','.join(grant.pools)}", f"users {','.join(grant.users) or '-'}")
+    yield f"executor {name}", "; ".join(filter(None, said))
+
+
 def _token(state: State, command: a.CreateToken) -> Iterator[tuple[str, str]]:
     yield f"token rc1_{command.id}", _token_text(state.access.tokens.get(command.id))
 
@@ -260,6 +273,8 @@ _OBJECTS: Final[dict[type, Callable[[State, Any], Iterator[tuple[str, str]]]]] =
     a.GrantRole: _roles,
     a.RevokeRole: _roles,
     a.CreateToken: _token,
+    a.GrantExecutor: _executor_grant,
+    a.RevokeExecutor: _executor_grant,
     a.RevokeTokens: _tokens,
     a.RevokeCertificates: _certificates,
     calendars.PutCalendar: _named(_calendar_text, lambda put: (put.name,)),

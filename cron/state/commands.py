@@ -499,6 +499,8 @@ Command: TypeAlias = (
     | access.CreateToken
     | access.RevokeTokens
     | access.RevokeCertificates
+    | access.GrantExecutor
+    | access.RevokeExecutor
     | access.CameFrom
     | alerts.ApplyAlerts
     | alerts.MuteAlerts

@@ -21,6 +21,7 @@ _ON_DISK: Final = "tasks on disk"
 _ROLES: Final = "roles and tokens"
 _ALERTS: Final = "alerts"
 _CALENDARS: Final = "calendars"
+_EXECUTORS: Final = "grants of executors"
 
 
 class Needed(NamedTuple):
@@ -53,6 +54,8 @@ COMMANDS: Final[dict[type[c.Command], Needed]] = {
     access.RevokeCertificates: Needed(10, "revoked certificates"),
     calendars.PutCalendar: Needed(10, _CALENDARS),
     calendars.RemoveCalendar: Needed(10, _CALENDARS),
+    access.GrantExecutor: Needed(11, _EXECUTORS),
+    access.RevokeExecutor: Needed(11, _EXECUTORS),
 }
 """Commands that came after LEAST_FORMAT, with what they need."""
 _EVERYWHERE: Final = Needed(c.LEAST_FORMAT)

@@ -1,4 +1,4 @@
-"""How commands about roles and tokens change State."""
+"""How commands about roles, tokens and grants change State."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from cron.access import (
     Role,
     Token,
 )
-from cron.limits import BINDINGS_MAX, NOTE_CHARS_MAX, REVOKED_MAX, TOKENS_MAX
+from cron.executor_grants import ANY, PATTERNS_MAX, is_pattern, problem_of
+from cron.limits import (
+    BINDINGS_MAX,
+    EXECUTOR_GRANTS_MAX,
+    NOTE_CHARS_MAX,
+    REVOKED_MAX,
+    TOKENS_MAX,
+)
 from cron.state import access as a
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
@@ -161,6 +168,39 @@ def revoke_certificates(context: Context, command: a.RevokeCertificates) -> Resu
             rules.revision = context.index
         items.append(Verdict.ACCEPTED if is_new else Verdict.ALREADY)
     return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def grant_executor(context: Context, command: a.GrantExecutor) -> Result:
+    """Grant to an executor, or to a pattern of ids, what it gets from now on."""
+    rules, grant = context.state.access, command.grant
+    users = tuple(one for one in grant.users if one != ANY)
+    if problem_of(grant) or not _are_users(users):
+        return Result(Verdict.BAD_ACCESS)
+    by, known = command.by[:NOTE_CHARS_MAX], rules.executors.get(grant.executor)
+    since_ms = context.at_ms
+    if known is not None:
+        by, since_ms = (known.by, known.since_ms)
+    new = msgspec.structs.replace(grant, by=by, since_ms=since_ms)
+    if new == known:
+        return Result(Verdict.ALREADY)
+    patterns = sum(map(is_pattern, rules.executors))
+    is_full = len(rules.executors) >= EXECUTOR_GRANTS_MAX
+    if known is None and (is_full or (grant.is_pattern and patterns >= PATTERNS_MAX)):
+        return Result(Verdict.TOO_MANY)
+    by, since_ms = command.by[:NOTE_CHARS_MAX], context.at_ms
+    rules.executors[grant.executor] = msgspec.structs.replace(grant, by=by, since_ms=since_ms)
+    rules.limits_executors = True
+    rules.revision = context.index
+    return Result(Verdict.ACCEPTED)
+
+
+def revoke_executor(context: Context, command: a.RevokeExecutor) -> Result:
+    """Revoke what was granted to an executor, or to a pattern of ids."""
+    rules = context.state.access
+    if rules.executors.pop(command.executor, None) is None:
+        return Result(Verdict.ALREADY)
+    rules.revision = context.index
+    return Result(Verdict.ACCEPTED)
 
 
 def came_from(context: Context, command: a.CameFrom) -> Result:

@@ -241,6 +241,8 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     access.CreateToken: granting.create_token,
     access.RevokeTokens: granting.revoke_tokens,
     access.RevokeCertificates: granting.revoke_certificates,
+    access.GrantExecutor: granting.grant_executor,
+    access.RevokeExecutor: granting.revoke_executor,
     access.CameFrom: granting.came_from,
     alerts.ApplyAlerts: alerting.apply_alerts,
     alerts.MuteAlerts: alerting.mute,

@@ -136,6 +136,8 @@ def _subject(context: Context, command: c.Command) -> str:
         return str(command.numbers[0])
     if isinstance(command, alerts.ApplyAlerts):
         return "alerts"
+    if isinstance(command, a.GrantExecutor):
+        return command.grant.executor
     if isinstance(command, a.RevokeTokens):
         token = state.access.tokens.get(command.ids[0])
         return token.name if token is not None else ""
@@ -153,6 +155,7 @@ _SUBJECTS: Final[dict[type, str]] = {
     a.GrantRole: "subject",
     a.RevokeRole: "subject",
     a.CreateToken: "name",
+    a.RevokeExecutor: "executor",
     calendars.PutCalendar: "name",
     calendars.RemoveCalendar: "name",
     alerts.MuteAlerts: "pattern",
@@ -177,6 +180,8 @@ _SINGLE: Final = (
     a.GrantRole,
     a.RevokeRole,
     a.CreateToken,
+    a.GrantExecutor,
+    a.RevokeExecutor,
     alerts.ApplyAlerts,
     alerts.MuteAlerts,
     alerts.TestAlert,
@@ -207,6 +212,8 @@ KEPT: Final = (
     a.GrantRole,
     a.RevokeRole,
     a.CreateToken,
+    a.GrantExecutor,
+    a.RevokeExecutor,
     a.RevokeTokens,
     a.RevokeCertificates,
     alerts.ApplyAlerts,

@@ -155,6 +155,35 @@ def test_roles_and_tokens_hold_on_every_leader_and_after_a_restart(
 
 
 @pytest.mark.nightly
+def test_an_executor_has_what_the_cell_grants_its_id(secured: Secured) -> None:
+    for name in ("executor-1", "executor-2"):
+        with secured.cell.members[name].config.open("a") as config:
+            config.write('\n[labels]\nzone = "eu"\n')
+    cell = secured.cell.start()
+    cell.wait_connected()
+    cell.apply("#: name=eu where=zone=eu deadline=5s\n@every 1s echo\n")
+    cell.wait_launches(2, "eu")
+    cell.cli("executor", "grant", "executor-1", "--labels", "zone=eu", "--pools", "command")
+    shown = cell.cli("executors", "executor-2").stdout
+    assert "no work pool is granted to it" in shown
+    assert "label zone=eu" in shown
+    leader = cell.leader()
+    cell.kill(leader)  # who leads next knows it from the log
+    cell.leader(but=leader)
+    cell.wait_connected()
+    before = len(cell.history("eu", states=["succeeded"]))
+    cell.wait_launches(before + 3, "eu")
+    newest = cell.history("eu", states=["succeeded"])[:3]
+    assert {row.executor for row in newest} == {"executor-1"}
+    assert "executor.claims_refused" in cell.log(cell.leader())
+    cell.cli("executor", "revoke", "executor-1")
+    wait_until(
+        lambda: "2 would, which are not granted that" in cell.cli("why", "eu", expect=None).stdout,
+        what="a launch that finds no executor",
+    )
+
+
+@pytest.mark.nightly
 def test_a_revoked_certificate_keeps_its_owner_out_until_it_has_another_one(
     secured: Secured,
 ) -> None:

@@ -20,6 +20,9 @@ class NaivePlaces:
         found = [at for at, one in enumerate(place.capacities) if pool in one.pools]
         return found[0] if found else None
 
+    def lets(self, place: Place, need: Need) -> bool:
+        return place.users is None or need.user in ("", *place.users)
+
     def used(self, number: int) -> tuple[list[Need], int, int]:
         needs = [need for at, need in self.taken if at == number]
         return needs, sum(n.cpu_milli for n in needs), sum(n.memory_bytes for n in needs)
@@ -43,6 +46,8 @@ class NaivePlaces:
     def has_room_at(self, place: Place, need: Need) -> bool:
         at = self.serving(place, need.pool)
         if at is None or not parse_where(need.where).matches(place.labels):
+            return False
+        if not self.lets(place, need):
             return False
         _, cpu, memory = self.used(place.number)
         capacity = place.capacities[at]
@@ -75,6 +80,7 @@ class NaivePlaces:
             place.number
             for place in self.places.values()
             if self.serving(place, need.pool) is not None
+            and self.lets(place, need)
             and all(where.matches(place.labels) for where in wheres)
         )
         has_room = [self.has_room_at(self.places[number], need) for number in all_of_them]

@@ -38,6 +38,8 @@ needs = st.sampled_from(
         Need(COMMAND, "", 400),
         Need("c", "zone=eu|us", 1000, 3),
         Need("a", "zone=mars"),
+        Need(COMMAND, "", 0, 0, "app"),
+        Need(COMMAND, "zone=eu", 0, 0, "www"),
     )
 )
 # Pools stand in groups that change: so needs come to share rankings, and to part again.
@@ -73,9 +75,12 @@ class PlacesAgainstNaive(RuleBasedStateMachine):
         capacities=capacities,
         cpu_milli=st.sampled_from((0, 1000, 2500)),
         memory_bytes=st.sampled_from((0, 9, 20)),
+        users=st.sampled_from((None, None, (), ("app",), ("app", "www"))),
     )
     def put(self, number: int, cpu_milli: int, memory_bytes: int, **offer: object) -> None:
-        place = Place(number, offer["labels"], offer["capacities"], cpu_milli, memory_bytes)
+        granted = offer.get("users")
+        labels, capacities = offer["labels"], offer["capacities"]
+        place = Place(number, labels, capacities, cpu_milli, memory_bytes, granted)
         self.places.put(place)
         self.naive.places[number] = place
 

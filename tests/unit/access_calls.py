@@ -25,7 +25,12 @@ from cron.api.alerts import (
 )
 from cron.api.calendars import ApplyCalendarRequest, CalendarsQuery, RemoveCalendarRequest
 from cron.api.dead import DeadChange, DeadQuery
-from cron.api.executors import DrainRequest, ExecutorQuery
+from cron.api.executors import (
+    DrainRequest,
+    ExecutorGrantRequest,
+    ExecutorQuery,
+    ExecutorRevocation,
+)
 from cron.api.gates import GateOpening, GateRequest
 from cron.api.graphs import GraphQuery
 from cron.api.groups import CancelGroupRequest, CloseGroupRequest, GroupListQuery, GroupQuery
@@ -130,6 +135,11 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "Executors": (Request(), READERS, "cell"),
     "Executor": (ExecutorQuery(executor="e1"), READERS, "cell"),
     "Drain": (DrainRequest(executor="e1"), "admin", "cell"),
+    "GrantExecutor": (
+        ExecutorGrantRequest(executor="e1", pools=["command"]), "admin", "cell"
+    ),
+    "RevokeExecutor": (ExecutorRevocation(executor="e1"), "admin", "cell"),
+    "ExecutorGrants": (Request(), "admin", "cell"),
     "Queues": (QueueQuery(), READERS, "list"),
     "Waits": (WaitQuery(job=JOB), READERS, "tenant"),
     "GrantRole": (RoleGrant(name="bob", role="viewer", tenant="billing"), "admin", "cell"),

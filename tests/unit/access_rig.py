@@ -36,7 +36,9 @@ class AccessWorld(World):
 
     @property
     def pool(self) -> Any:
-        return SimpleNamespace(cell="berlin")
+        return SimpleNamespace(
+            cell="berlin", sessions=self.sessions, duplicate_ids=self.duplicate_ids
+        )
 
     def token(
         self,

@@ -87,7 +87,7 @@ async def test_executors_for_programs():
         "groups": [{"group": "web", "slots": 8, "handlers": ["a", "b", "c", "d", "e"]}],
         "cpu_milli": 2_500, "memory_bytes": 8 << 30, "silent_ms": 1_200, "clock_offset_ms": -3,
         "connected_since": "2026-11-20T15:00:00.000Z", "drained_by": None, "drained_at": None,
-        "gets_work": True, "ledger": "l1", "note": None, "incarnation": "a1",
+        "gets_work": True, "ledger": "l1", "note": None, "incarnation": "a1", "not_granted": [],
         "joined_at": "2026-11-20T15:00:00.000Z",
         "certificate_ends": "2026-11-20T15:00:00.000Z", "refused": None,
     }  # fmt: skip

@@ -14,6 +14,7 @@ from cron import origin
 from cron.access import Role
 from cron.alert_rules import AlertKind, Condition, JobAlerts, Rule
 from cron.errors import NotNow
+from cron.executor_grants import ExecutorGrant
 from cron.job import Bounds, Schedule
 from cron.scheduler.alerts import Observed
 from cron.state import access, alerts, calendars, chains, groups, tasking, tasks
@@ -61,6 +62,8 @@ NEW: Final[list[c.Command]] = [
     alerts.ResolveAlerts(()),
     alerts.SendAlerts(()),
     access.RevokeCertificates(()),
+    access.GrantExecutor(ExecutorGrant("e1", (), ("command",))),
+    access.RevokeExecutor("e1"),
     access.GrantRole("anna", Role.RUN_AS, users=("app",)),
     access.RevokeRole("anna", Role.SEE_PAYLOADS),
     access.CreateToken("1", "web", Role.VIEWER, "", b"0" * 32, users=("app",)),
