@@ -169,8 +169,10 @@ def _refuse_misplaced(kind: Kind, part: str, column: int) -> None:
     elif kind is DAY_OF_MONTH and (read_of_week(part) or meant_last(part)):
         message = f"{kind.name} {part} is a day of week"
         hint = f"write {meant_last(part) or part} in the fifth field, and * here"
+    elif kind is DAY_OF_MONTH and "#" in part:
+        hint = "write a weekday like 5#2 in the fifth field, and * here"
     elif kind is DAY_OF_MONTH:
-        hint = "write L, L-3, LW or 15W" if "#" not in part else "write # in the fifth field"
+        hint = "write L, L-3, LW or 15W"
     else:
         hint = "write one weekday like 5#2 or 5L, several with commas between, like 1#1,2#1"
     raise ScheduleError(message, column, hint)

@@ -157,6 +157,10 @@ class Nemesis:
             self._say(f"{name} is elected")
             world.cell.elect(name)
 
+    async def _overtake(self) -> None:
+        self._say("another is elected while the leader's next entry is under way")
+        self._world.cell.overtakes = True
+
     async def _freeze_replica(self) -> None:
         """Its tasks go on, but nothing of what they say or hear passes."""
         name, world = self._some_replica(), self._world

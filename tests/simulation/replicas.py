@@ -56,10 +56,14 @@ class SimCell(MemoryCell):
         self._committed_hook = committed
         self._free_s = 0.0
         self.late_entries = 0.5  # how often an old leader's entry comes after all
+        self.overtakes = False  # another is elected while the next entry is under way
 
     def propose(self, proposal: _Proposal) -> None:
         """Commit after a while, in order."""
         loop = asyncio.get_running_loop()
+        if self.overtakes and proposal.entry is not None:
+            self.overtakes = False
+            loop.call_soon(self._overtake, proposal.log.replica)
         delay_s = self._rng.uniform(0.001, 0.012) if self._rng.random() < 0.97 else 0.5
         self._free_s = max(self._free_s + APART_S, loop.time() + delay_s)
         loop.call_at(self._free_s, self._arrive, proposal)
@@ -71,6 +75,10 @@ class SimCell(MemoryCell):
         elif proposal.entry is not None and self._rng.random() < self.late_entries:
             loop = asyncio.get_running_loop()
             loop.call_later(self._rng.uniform(0.0, 5.0), self._turn_up, proposal.entry)
+
+    def _overtake(self, replica: str) -> None:
+        if self.leader == replica and (heir := self.successor(replica)) and self.has_majority():
+            self.elect(heir)
 
     def _turn_up(self, entry: bytes) -> None:
         if self.leader is not None:

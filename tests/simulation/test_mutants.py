@@ -66,7 +66,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 GATES = (
-    Gate("epoch-in-machine", Mood(2.0, {"isolate": 1, "depose": 1}), "d", 2),
+    Gate("epoch-in-machine", Mood(2.0, {"overtake": 1}), "d", 0, SHORT),
     Gate("epoch-at-executors", AMBUSH, "d", 7, SHORT),
     Gate("fence", AMBUSH, "c", 7, SHORT),
     Gate("tombstones", AMBUSH, "c"),

@@ -555,6 +555,8 @@ def followed(place, part, error):
     literal = re.match(r"write (?:a step (?:of at least 1, )?like )?([-0-9a-zA-Z*?,/()]+)", hint)
     if "number missing" in message:
         return "1-5"
+    if hint.endswith(", and * here"):
+        return "*"
     if near:
         return part.replace(wrong[1], near[1], 1)
     if wrong and hint.startswith(("write a number in", "write a ", "write an ")):
@@ -570,6 +572,8 @@ def followed(place, part, error):
 @example((4, "7/2"))
 @example((4, "5-sun/0"))
 @example((2, "99W"))
+@example((2, "5L"))
+@example((2, "fri#3/2"))
 def test_a_drawn_field_is_accepted_after_its_hints_were_followed_one_by_one(drawn):
     place, part = drawn
     for _ in range(5):
