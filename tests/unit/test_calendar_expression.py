@@ -39,7 +39,7 @@ REFUSED = [
     ("0 0 5#2 * *", "day of month 5#2 is a day of week", 5, "5#2 in the fifth field"),
     ("0 0 fri#2 * *", "day of month fri#2 is a day of week", 5, "fri#2 in the fifth field"),
     ("0 0 L5 * *", "day of month L5 is a day of week", 5, "5L in the fifth field"),
-    ("0 0 15#2 * *", "day of month 15#2 is no day", 5, "write # in the fifth field"),
+    ("0 0 15#2 * *", "day of month 15#2 is no day", 5, "like 5#2 in the fifth field"),
     ("0 0 * * L", "day of week L does not say which day", 9, "write 5L for the last Friday"),
     ("0 0 * * L5", "day of week L5 is no day", 9, "did you mean 5L"),
     ("0 0 * * fri#L", "day of week fri#L is no day", 9, "did you mean 5L"),
