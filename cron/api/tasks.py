@@ -248,9 +248,10 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     The client draws `key` before its first try; the same key and content is the same task. Either
     `handler` or `queue` may be left out: a queue's name defaults to the handler's, and a queue that
     exists knows its handler. One of `at` (ISO 8601), `at_ms` and `delay_ms` may say when; now by
-    default. `payload` is any JSON value. `tries`, `backoff_ms`, `deadline_ms` (how long after its
-    time it may begin), `timeout_ms` (of each attempt), `collection`, `on_lost` (`skip` or `retry`)
-    and `priority` (0 is the most urgent one; -1) are as the queue says where they are left out.
+    default. `payload` is any JSON value. `retries` (after the first try; or `tries`, one more),
+    `backoff_ms`, `deadline_ms` (how long after its time it may begin), `timeout_ms` (of each
+    attempt), `collection`, `on_lost` (`skip` or `retry`) and `priority` (0 is the most urgent one;
+    -1) are as the queue says where they are left out.
     `traceparent` is W3C's, and no part of the content.
 
     `group` is a word, the task's group in its tenant. `after` and `after_any` are the tasks and
@@ -284,10 +285,15 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     group: GroupWord = ""
     after: Predecessors = []
     after_any: Predecessors = []
+    retries: Annotated[int, bound(0, TRIES_MAX - 1, "retries")] = -1
 
     def check(self) -> None:
         """Refuse what does not fit together."""
         _said_once(self.at, self.at_ms, has_delay=bool(self.delay_ms))
+        if self.tries and self.retries >= 0:
+            raise InvalidInput(
+                "retries and tries say the same", "leave one out: retries 0 is 1 try"
+            )
         if not self.handler and not self.queue:
             raise InvalidInput("a task names a handler or a queue", "say which handler runs it")
         _bounded(self.queue or self.handler, self.key)
@@ -318,6 +324,11 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     def full_group(self) -> str:
         """Return `tenant/group`, "" without one."""
         return f"{self.tenant or DEFAULT_TENANT}/{self.group}" if self.group else ""
+
+    @property
+    def tries_said(self) -> int:
+        """Return how many attempts it may have, 0 where its queue says it."""
+        return self.tries or self.retries + 1
 
     @property
     def follows(self) -> list[str]:

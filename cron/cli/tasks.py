@@ -53,6 +53,9 @@ _TASK_KEYS: Final = (
 _WATCH_MS: Final = 1_500
 """How long one question of `task watch` lasts: a replica that hangs for longer is left."""
 _POLL_S: Final = 0.05
+STORED_BYTES_MAX: Final = 64 << 20
+"""The longest payload that is read, as `launcher.payloads` has it, which is imported when it is
+needed."""
 
 
 def task_row(view: tasks.TaskView) -> render.JsonRow:
@@ -81,21 +84,42 @@ def _read_at(text: str) -> int:
 
 
 def read_payload(text: str) -> msgspec.Raw:
-    """Return the JSON of a text, or of the file `@FILE`; `@-` is standard input.
+    """Return the JSON of a text, or of the file `@FILE`; `@-` is standard input. One that is too
+    long for a task is put into the store that RAFTCRON_PAYLOADS names; the JSON is a reference
+    then.
 
     Raises:
-        InvalidInput: it is not JSON, too long, or the file cannot be read.
+        InvalidInput: it is not JSON, too long, or the file cannot be read. Unavailable: the store
+            does not take it.
     """
     content = text.encode(errors="surrogateescape")
     if text.startswith("@"):
-        content = read_file(text[1:], limits.PAYLOAD_BYTES_MAX + 1)
+        content = read_file(text[1:], STORED_BYTES_MAX + 1)
     if len(content) > limits.PAYLOAD_BYTES_MAX:
-        raise InvalidInput(
-            f"payload has more than {limits.PAYLOAD_BYTES_MAX:,} bytes",
-            "keep it in object storage, and pass its name",
-        )
+        return msgspec.Raw(_stored(content))
     tasks.canonical_payload(content)
     return msgspec.Raw(content.strip())
+
+
+def _stored(content: bytes) -> bytes:
+    """Put a payload into the store of the environment, and return the reference to it."""
+    from launcher import payloads
+
+    try:
+        msgspec.json.decode(content, type=msgspec.Raw)
+        store = payloads.first_store()
+        if store is None:
+            raise InvalidInput(
+                f"payload has more than {limits.PAYLOAD_BYTES_MAX:,} bytes",
+                f"name a store for it: {payloads.PAYLOADS}=s3://bucket/prefix (docs/clients.md)",
+            )
+        return payloads.put_payload(store, content.strip())
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"payload is not JSON: {error}") from error
+    except payloads.PayloadsAway as error:
+        raise Unavailable(str(error), error.hint) from error
+    except (payloads.PayloadTooLarge, ValueError) as error:
+        raise InvalidInput(str(error)) from error
 
 
 def _read_label(text: str) -> tuple[str, str]:
@@ -192,7 +216,15 @@ def task_command() -> None:
 @word_option("--queue", metavar="Q", help="Where it waits (default: the handler's name).")
 @click.option("--tenant", default="default", callback=not_empty, help="Whose task it is.")
 @task_priority_option
-@click.option("--tries", type=count(1, tasks.TRIES_MAX), default=0, help="Attempts at most.")
+@click.option(
+    "--retries",
+    type=count(0, tasks.TRIES_MAX - 1),
+    default=-1,
+    help="Attempts after the first one, as in crontabs and files of queues.",
+)
+@click.option(
+    "--tries", type=count(1, tasks.TRIES_MAX), default=0, help="Attempts at most: --retries 4 is 5."
+)
 @_length_option(
     "--backoff", "Pause before the second attempt, such as 10s; it doubles with each further one."
 )
@@ -227,6 +259,12 @@ def task_command() -> None:
     metavar="NAME",
     help="Wait for this task or closed group, however it ends.",
 )
+@click.option(
+    "--traceparent",
+    default="",
+    metavar="TEXT",
+    help="W3C Trace Context, which the handler gets; no part of the content.",
+)
 @click.option("--wait", is_flag=True, help="Wait until the task is over; exit with 1 if it failed.")
 @asks_cell
 def submit_command(settings: Settings, /, **said: Any) -> None:
@@ -237,6 +275,10 @@ def submit_command(settings: Settings, /, **said: Any) -> None:
     if not said["handler"] and not said["queue"]:
         raise click.UsageError("name a handler with --handler, or a declared queue with --queue")
     is_waited_for = said.pop("wait")
+    retries = said.pop("retries")
+    if retries >= 0 and said["tries"]:
+        raise click.UsageError("--retries and --tries say the same thing: choose one")
+    said["tries"] = said["tries"] or retries + 1  # an older cell knows no other word
     _when(said, 0)
     said["timeout_ms"] = said.pop("attempt_timeout_ms")
     said["labels"] = dict(said["labels"])

@@ -336,7 +336,7 @@ def spec_of(asked: api.TaskSubmission, now_ms: int) -> t.TaskSpec:
     options = t.TaskOptions(
         asked.handler,
         asked.priority,
-        asked.tries,
+        asked.tries_said,
         asked.backoff_ms,
         -(-asked.deadline_ms // 1000),
         -(-asked.timeout_ms // 1000),

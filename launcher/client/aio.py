@@ -30,7 +30,7 @@ from launcher.client.core import (
     pauses,
     wait_deadline_s,
 )
-from launcher.client.messages import GroupView, Submission, TaskView
+from launcher.client.messages import GroupView, Submission, TaskChange, TaskView
 from launcher.client.options import HandlerName, Options, name_of
 from launcher.lengths import Length
 
@@ -162,6 +162,16 @@ class AsyncClient(Connected):
             for view in found.tasks:
                 yield view
             page, is_end = found.next, not found.next
+
+    async def watch(
+        self, *, position: str = "", **wanted: Unpack[Filter]
+    ) -> AsyncIterator[TaskChange]:
+        """Yield tasks that fit as they change, each with its position. As `Client.watch`."""
+        while rows := await self.called(self._core.watched, wanted, position):
+            for one in rows:
+                if one.task is not None:
+                    yield one
+            position = rows[-1].position
 
     async def cancel_all(self, *, is_dry_run: bool = False, **wanted: Unpack[Filter]) -> int:
         """Cancel all tasks that fit; return how many. As `Client.cancel_all`."""

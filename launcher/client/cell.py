@@ -74,6 +74,13 @@ class Calls(Protocol):
             TaskError: the call was refused, or nobody could answer before the deadline.
         """
 
+    def rows(self, method: str, content: bytes, deadline_s: float) -> list[bytes]:
+        """Return the answers to one call that reads and has several of them.
+
+        Raises:
+            TaskError: as `call`.
+        """
+
     def close(self) -> None:
         """End all waiting calls and close all connections. A repeated call does nothing."""
 
@@ -130,6 +137,7 @@ class _Course:
         self.start_s = time.monotonic()
         self.deadline_s = deadline_s
         self.is_repeatable = is_repeatable
+        self.has_rows = False
         self.may_have_happened = False
         self.was_answered = False
         self.failures: dict[str, str] = {}
@@ -187,7 +195,23 @@ class Cell:
         local = local_cell()
         if local is not None:
             return local.call(method, content, deadline_s)
-        course = _Course(method, deadline_s, is_repeatable=is_repeatable)
+        (answer,) = self._answers(_Course(method, deadline_s, is_repeatable=is_repeatable), content)
+        return answer
+
+    def rows(self, method: str, content: bytes, deadline_s: float) -> list[bytes]:
+        """Return the answers to one call that reads and has several of them.
+
+        Raises:
+            TaskError: as `call`.
+        """
+        local = local_cell()
+        if local is not None:
+            return local.rows(method, content, deadline_s)
+        course = _Course(method, deadline_s, is_repeatable=True)
+        course.has_rows = True
+        return self._answers(course, content)
+
+    def _answers(self, course: _Course, content: bytes) -> list[bytes]:
         pause_s = _PAUSE_S_MIN
         while not self._closing.is_set():
             answer = self._go_round(course, content)
@@ -223,7 +247,7 @@ class Cell:
             for connection in connections:
                 connection.close()  # only this process's descriptor of it
 
-    def _go_round(self, course: _Course, content: bytes) -> bytes | None:
+    def _go_round(self, course: _Course, content: bytes) -> list[bytes] | None:
         """Ask each replica once, the leader that one names next; None: nobody could answer."""
         with self._lock:
             waiting = list(self._servers)
@@ -243,8 +267,10 @@ class Cell:
                 waiting.insert(0, leader)
         return None
 
-    def _ask(self, server: str, course: _Course, content: bytes) -> tuple[bytes | None, str | None]:
-        """Return a replica's answer, or None and the leader that it names, if any.
+    def _ask(
+        self, server: str, course: _Course, content: bytes
+    ) -> tuple[list[bytes] | None, str | None]:
+        """Return a replica's answers, or None and the leader that it names, if any.
 
         Raises:
             TaskError: it refused for good.
@@ -275,8 +301,8 @@ class Cell:
         if answer is None:
             return None, None
         course.was_answered = True
-        if answer.code == 0 and len(answer.messages) == 1:
-            return answer.messages[0], None
+        if answer.code == 0 and (len(answer.messages) == 1 or course.has_rows):
+            return list(answer.messages), None
         if answer.code == _DEADLINE_EXCEEDED:
             self._note_unknown(server, course, str(too_late(patience_ms)))
             return None, None

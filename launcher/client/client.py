@@ -33,7 +33,7 @@ from launcher.client.core import (
     pauses,
     wait_deadline_s,
 )
-from launcher.client.messages import GroupView, Submission, TaskView
+from launcher.client.messages import GroupView, Submission, TaskChange, TaskView
 from launcher.client.options import HandlerName, Options, name_of
 from launcher.lengths import Length
 
@@ -188,6 +188,22 @@ class Client(Connected):
             found = self._core.listed(wanted, page)
             yield from found.tasks
             page, is_end = found.next, not found.next
+
+    def watch(self, *, position: str = "", **wanted: Unpack[Filter]) -> Iterator[TaskChange]:
+        """Yield tasks that fit as they change, from now on or from the `position` of an earlier
+        change; several changes of a task may come as one. It goes on over the death of a leader,
+        until the caller ends it. In a cell in process it ends when nothing has changed.
+
+        Raises:
+            TaskError: `position_gone` where the changes after the position are not kept any more:
+                list the tasks, and watch from now on. Unavailable: no replica answered in time.
+        """
+        while True:
+            rows = self._core.watched(wanted, position)
+            yield from (one for one in rows if one.task is not None)
+            if not rows:
+                return
+            position = rows[-1].position
 
     def cancel_all(self, *, is_dry_run: bool = False, **wanted: Unpack[Filter]) -> int:
         """Cancel all tasks that fit and are not over; return how many, or how many there would be.

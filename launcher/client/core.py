@@ -27,6 +27,7 @@ from launcher.client.messages import (
     TASKS_MAX,
     GroupView,
     Submission,
+    TaskChange,
     TaskPage,
     TasksReport,
     TaskView,
@@ -43,6 +44,8 @@ BATCH_MAX: Final = 100_000
 """Tasks that `batch` collects before they are sent."""
 POLL_S_MIN: Final = 0.02
 POLL_S_MAX: Final = 1.0
+WATCH_MS: Final = 5_000
+"""How long one question of `watch` lasts where nothing changes."""
 LOOK_S_MIN: Final = 1.0
 """How long a look at a task may take, also where the caller waits for less."""
 
@@ -189,6 +192,18 @@ class Core:
             count, page = count + report.count, report.next
             if not page:
                 return count
+
+    def watched(self, wanted: Filter, position: str) -> list[TaskChange]:
+        """Return what changed after a position, once there is something, or after a while: the last
+        row has the position that follows. Without a position it is the present one."""
+        request: dict[str, Any] = {"filter": filter_of(wanted, self.settings.tenant)}
+        wait_ms = min(WATCH_MS, max(1, round(self.settings.timeout_s * 250)))
+        request |= {"position": position, "wait_ms": wait_ms, "limit": TASKS_MAX}
+        rows = self.cell.rows("Watch", msgspec.json.encode(request), self.deadline_s())
+        try:
+            return [msgspec.json.decode(row, type=TaskChange) for row in rows]
+        except msgspec.DecodeError as error:
+            raise OutcomeUnknown(f"the answer is of another version: {error}") from error
 
     def group(self, name: str) -> GroupView:
         """Return a group as it is now."""

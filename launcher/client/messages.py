@@ -14,7 +14,7 @@ SERVICE: Final = "raftcron.v1.Tasks"
 TASKS_MAX: Final = 1_000
 """Tasks of one call."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10
-READS: Final = frozenset({"Get", "List", "GetGroup", "ListGroups"})
+READS: Final = frozenset({"Get", "List", "GetGroup", "ListGroups", "Watch"})
 """Calls that change nothing."""
 OVER: Final = frozenset({"succeeded", "failed", "cancelled", "skipped", "lost"})
 """States in which nothing happens to a task any more."""
@@ -166,6 +166,14 @@ class TaskPage(msgspec.Struct):
 
     tasks: list[TaskView] = []
     next: str = ""
+
+
+class TaskChange(msgspec.Struct):
+    """A task that changed, as it was when the cell said so. `position` is where a stream goes on
+    behind it. A row without a task only moves the position."""
+
+    position: str
+    task: TaskView | None = None
 
 
 class Refusal(msgspec.Struct):

@@ -29,8 +29,9 @@ class Options(TypedDict, total=False):
     """What a submit may say of a task; its queue says the rest.
 
     `delay` is a length from now, `at` an aware datetime or an ISO text with a zone. `key` makes
-    repeats safe: the same key and content is the same task. `timeout` limits one attempt,
-    `deadline` all of them together. Lengths are seconds, texts such as "10ms" or "5m", or
+    repeats safe: the same key and content is the same task. `retries` counts attempts after the
+    first one, `tries` all. `timeout` limits one attempt. `deadline` is how long after its time the
+    task, or another attempt of it, may begin. Lengths are seconds, texts such as "10ms" or "5m", or
     timedeltas. `after` are tasks and groups, or their names: the task is due once all of them have
     succeeded, and cancelled if one ends otherwise. It does not matter how those of `after_any` end.
     """
@@ -42,6 +43,7 @@ class Options(TypedDict, total=False):
     tenant: str | None
     priority: int | None
     tries: int | None
+    retries: int | None
     backoff: Length | None
     deadline: Length | None
     timeout: Length | None
@@ -82,6 +84,8 @@ def submission(
     for each in ("priority", "tries"):
         if each in said:
             fields[each] = _number(each, said[each])
+    if "retries" in said:
+        fields["tries"] = _tries_of(said)
     for each in _LENGTHS:
         if each in said:
             fields[f"{each}_ms"] = _length(each, said[each], 366)
@@ -212,6 +216,16 @@ def _number(what: str, number: Any) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or abs(number) > 1 << 53:
         raise BadTask(f"{what}: {number!r} is no whole number")
     return number
+
+
+def _tries_of(said: dict[str, Any]) -> int:
+    """The attempts that `retries` means: an older cell knows no other word."""
+    retries = _number("retries", said["retries"])
+    if "tries" in said:
+        raise BadTask("retries and tries say the same", "leave one out: retries=0 is tries=1")
+    if retries < 0:
+        raise BadTask(f"retries: {retries} is below 0")
+    return retries + 1
 
 
 def _labels(labels: Any) -> dict[str, str]:

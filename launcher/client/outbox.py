@@ -136,6 +136,9 @@ def read_row(key: str, task: str) -> Submission:
         fields = msgspec.json.decode(task, type=dict[str, msgspec.Raw])
         fields["key"] = msgspec.Raw(msgspec.json.encode(key))
         fields.setdefault("payload", msgspec.Raw(b"null"))
+        if "retries" in fields and "tries" not in fields:
+            retries = msgspec.json.decode(fields.pop("retries"), type=int)
+            fields["tries"] = msgspec.Raw(str(retries + 1).encode())
         return msgspec.json.decode(msgspec.json.encode(fields), type=Submission)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadTask(f"the row is no task: {error}") from error

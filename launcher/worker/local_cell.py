@@ -8,8 +8,9 @@ groups work as in a cell; queues have no limits, and priorities no effect.
 from __future__ import annotations
 
 import itertools
-import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from launcher.client.messages import (
     Problem,
     Submission,
     SubmitReport,
+    TaskChange,
     TaskPage,
     TasksReport,
     TaskView,
@@ -36,6 +38,25 @@ from launcher.worker.wire import Result
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS_MAX: Final = 1_000
 """Attempts of one `advance`: more of them are a handler that submits itself for ever."""
+CHANGES_KEPT: Final = 100_000
+"""Changes that `watch` can tell of."""
+
+
+class _Changes:
+    """The newest changes of tasks, by number."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._kept: deque[tuple[int, TaskView]] = deque(maxlen=CHANGES_KEPT)
+
+    def note(self, view: TaskView) -> None:
+        """Add a change."""
+        self.last += 1
+        self._kept.append((self.last, view))
+
+    def after(self, number: int) -> list[tuple[int, TaskView]]:
+        """Return the changes after one."""
+        return [one for one in self._kept if one[0] > number]
 
 
 class _Held(msgspec.Struct):
@@ -60,6 +81,7 @@ class LocalCell:
         self._held: dict[str, _Held] = {}
         self._waits: dict[str, _Held] = {}
         self._revisions = itertools.count(1)
+        self._changes = _Changes()
 
     @property
     def now(self) -> datetime:
@@ -119,6 +141,26 @@ class LocalCell:
             raise TaskError(f"{method}: a cell in process does not know it")
         return msgspec.json.encode(answer(request))
 
+    def rows(self, method: str, content: bytes, deadline_s: float) -> list[bytes]:
+        """Return the changes after a position; nothing where nothing has changed.
+
+        Raises:
+            TaskError: it is another call.
+        """
+        if method != "Watch":
+            raise TaskError(f"{method}: a cell in process does not know it")
+        request = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        wanted = msgspec.json.decode(request["filter"], type=_Wanted)
+        said = msgspec.json.decode(request["position"], type=str)
+        if not said:
+            return [msgspec.json.encode(TaskChange(str(self._changes.last)))]
+        changes = [
+            TaskChange(str(number), view)
+            for number, view in self._changes.after(int(said))
+            if wanted.has(view)
+        ]
+        return [msgspec.json.encode(one) for one in changes]
+
     def close(self) -> None:
         """Do nothing: a client does not end it."""
 
@@ -175,6 +217,7 @@ class LocalCell:
             waits_for=self._chains.left(one),
         )
         self._held[name] = self._waits[name] = held = _Held(one, view, due_ms)
+        self._changes.note(view)
         self._chains.join(one, name, _iso(self._now_ms))
         return held
 
@@ -249,12 +292,14 @@ class LocalCell:
             found = [one for one in self._on_list(request).tasks if not one.is_over]
             if msgspec.json.decode(request["is_dry_run"]):
                 return TasksReport(len(found), found)
-            names = msgspec.json.encode([one.task for one in found])
-            request = {"names": msgspec.Raw(names)}
+            request = {"names": msgspec.Raw(msgspec.json.encode([one.task for one in found]))}
+        names = msgspec.json.decode(request["names"], type=list[str])
+        other = [name for name in names if self._known(name).view.state != "cancelled"]
+        request = {"names": msgspec.Raw(msgspec.json.encode(other))}
         report = self._changed(request, state="cancelled", ended_at=_iso(self._now_ms))
         self._ended()
         self._run_until(self._now_ms)
-        return report
+        return report  # of one that is cancelled already it says nothing, as a cell does
 
     def _on_runnow(self, request: dict[str, msgspec.Raw]) -> TasksReport:
         report = self._changed(request)
@@ -329,6 +374,7 @@ class LocalCell:
     def _show(self, held: _Held, **fields: Any) -> None:
         held.view = msgspec.structs.replace(held.view, revision=next(self._revisions), **fields)
         self._views[held.view.task] = held.view
+        self._changes.note(held.view)
         if held.view.state == "waiting":
             self._waits[held.view.task] = held
         else:
@@ -366,25 +412,17 @@ def _ran(function: Any, held: _Held, results: dict[str, str]) -> Ran:
     """Run a handler, in a thread of its own: it may be async, and the caller in a loop."""
     payload = msgspec.json.encode(held.view.payload)
     scheduled = _EPOCH + timedelta(milliseconds=held.view.at_ms)
-    ran: list[Ran] = []
-
-    def call() -> None:
-        ran.append(
-            run(
-                function,
-                payload,
-                attempt=len(held.runs) + 1,
-                scheduled=scheduled,
-                labels=held.submission.labels,
-                traceparent=held.submission.traceparent,
-                results=results,
-            )
-        )
-
-    thread = threading.Thread(target=call, name="raftcron-local")
-    thread.start()
-    thread.join()
-    return ran[0]
+    with ThreadPoolExecutor(1, thread_name_prefix="raftcron-local") as thread:
+        return thread.submit(
+            run,
+            function,
+            payload,
+            attempt=len(held.runs) + 1,
+            scheduled=scheduled,
+            labels=held.submission.labels,
+            traceparent=held.submission.traceparent,
+            results=results,
+        ).result()
 
 
 def _content(one: Submission) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -57,6 +58,8 @@ class TaskCell:
         self.before: Callable[[str, Any], None] = lambda method, request: None
         self.after: Callable[[str, Any], None] = lambda method, request: None
         self.judge: Callable[[TaskSubmission], SubmitVerdict | None] = lambda submission: None
+        self.changes: list[tasks.TaskChange] = []
+        """What a Watch tells of, by positions from 1 on."""
         self._digests: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._servers: dict[int, grpc.Server] = {}
@@ -76,6 +79,8 @@ class TaskCell:
         """Start a replica."""
         server = grpc.server(ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
         handlers = {name: self._handler(index, name) for name in REQUESTS}
+        watch = grpc.unary_stream_rpc_method_handler(partial(self._watch, index))
+        handlers["Watch"] = watch
         generic = grpc.method_handlers_generic_handler(tasks.SERVICE, handlers)
         server.add_generic_rpc_handlers((generic,))
         assert server.add_insecure_port(f"127.0.0.1:{self.ports[index]}")
@@ -108,6 +113,15 @@ class TaskCell:
             raise AssertionError("abort raises")
 
         return grpc.unary_unary_rpc_method_handler(serve)
+
+    def _watch(self, index: int, content: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Answer as a cell whose changes are all old: with those after a position, at once."""
+        request = checked(decode(content, tasks.WatchRequest))
+        self.calls.append((index, "Watch", request))
+        after = [one for one in self.changes if int(one.position) > int(request.position or 0)]
+        yield from map(encode, after if request.position else [tasks.TaskChange(position="0")])
+        if not after:
+            yield encode(tasks.TaskChange(position=str(len(self.changes))))
 
     def _answer(self, index: int, method: str, content: bytes) -> bytes:
         try:

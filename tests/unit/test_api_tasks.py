@@ -163,6 +163,8 @@ def test_a_payload_that_is_not_json_is_refused(payload: bytes) -> None:
         ({"backoff_ms": tasks.BACKOFF_MS_MAX + 1}, "backoff_ms"),
         ({"deadline_ms": 31 * DAY_MS + 1}, "deadline_ms"),
         ({"timeout_ms": 31 * DAY_MS + 1}, "timeout_ms"),
+        ({"retries": -2}, "retries -2 is below 0"),
+        ({"retries": 1, "tries": 2}, "retries and tries say the same"),
         ({"on_lost": "maybe"}, "on_lost 'maybe' is not one of skip, retry"),
         ({"traceparent": "00-0-0-00"}, "traceparent"),
         ({"labels": {"a b": "c"}}, "label 'a b'"),

@@ -40,6 +40,7 @@ from cron.api.tasks import (
 from cron.cli.options import Settings
 from cron.cli.tasks import _changes
 from cron.errors import NoQuorum, NotLeader, NotNow, Unavailable, UnknownTask
+from launcher.payloads import whole_payload
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
 AT = "2026-11-20T15:00:00.000Z"
@@ -100,6 +101,10 @@ def asked(backend: FakeBackend, method: str) -> Any:
         ("--priority 0 --tries 3 --backoff 10s --deadline 1h --attempt-timeout 5m",
          {"priority": 0, "tries": 3, "backoff_ms": 10_000, "deadline_ms": 3_600_000,
           "timeout_ms": 300_000}),
+        ("--retries 0", {"tries": 1}),
+        ("--retries 4", {"tries": 5}),
+        (f"--traceparent 00-{'a' * 32}-{'b' * 16}-01",
+         {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}),
         ("--collection import --on-lost retry --label order=4711 --label a/b=c=d",
          {"collection": "import", "on_lost": "retry", "labels": {"order": "4711", "a/b": "c=d"}}),
     ],
@@ -127,6 +132,31 @@ async def test_submit_prints_the_task_and_when_it_is_due() -> None:
     }  # fmt: skip
 
 
+async def test_a_long_payload_is_put_into_the_store_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "payload.json"
+    file.write_text(f'"{"x" * 300_000}"\n')
+    submit = ("task", "submit", "--handler", "h", "--payload", f"@{file}")
+    backend = FakeBackend(submit=accepted)
+    refused = await cli(backend, *submit)
+    assert (refused.exit_code, "name a store for it" in refused.stderr) == (2, True)
+    store = tmp_path / "store"
+    monkeypatch.setenv("RAFTCRON_PAYLOADS", store.as_uri())
+    result = await cli(backend, *submit)
+    assert result.exit_code == 0, result.stderr
+    sent = bytes(asked(backend, "submit").tasks[0].payload)
+    assert len(sent) < 1_000
+    assert whole_payload(sent) == file.read_bytes().strip()
+    file.write_text("x" * 300_000)
+    assert "payload is not JSON" in (await cli(backend, *submit)).stderr
+    file.write_text(f'"{"x" * 300_000}"')
+    store.rename(tmp_path / "moved")
+    store.write_text("a file where the folder was")
+    away = await cli(backend, *submit)
+    assert (away.exit_code, "cannot be written" in away.stderr) == (5, True)
+
+
 async def test_a_key_is_drawn_once_and_repeated() -> None:
     backend = FakeBackend(submit=accepted)
     for _ in range(2):
@@ -151,6 +181,7 @@ async def test_a_payload_comes_from_a_file_or_standard_input(tmp_path: Path) -> 
     ("arguments", "message"),
     [
         (["--handler", "h", "--payload", "{"], "payload is not JSON"),
+        (["--handler", "h", "--retries", "1", "--tries", "2"], "choose one"),
         (["--handler", "h", "--payload", "@/nowhere"], "no such file or directory"),
         (["--handler", "h", "--payload", '"' + "x" * 262_144 + '"'], "more than 262,144 bytes"),
         (["--handler", "h", "--at", "5m"], "write --delay 5m"),

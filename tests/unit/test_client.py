@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec
 import pytest
 
-from cron.api.tasks import SubmitVerdict, TaskError
+from cron.api.tasks import SubmitVerdict, TaskChange, TaskError, TaskView
 from cron.errors import InvalidInput, NoQuorum, NotAllowed, NotLeader
 from launcher.client.cell import user_name
 from launcher.client.client import Client
@@ -62,6 +62,37 @@ class Invoice(msgspec.Struct):
 @dataclasses.dataclass
 class Mail:
     to: str
+
+
+def test_changes_are_watched_over_the_death_of_a_replica() -> None:
+    with task_cell(2) as cell, Client(cell.servers, timeout=60) as client:
+        cell.changes = [
+            TaskChange(position="1", task=TaskView(task="default/mail:a", state="due")),
+            TaskChange(position="2"),
+            TaskChange(position="3", task=TaskView(task="default/mail:b", state="succeeded")),
+        ]
+        watched = client.watch(queue="mail", position="0")
+        first = next(watched)
+        assert (first.position, first.task.task) == ("1", "default/mail:a")
+        assert next(watched).position == "3"
+        cell.stop(0)
+        cell.changes.append(
+            TaskChange(position="4", task=TaskView(task="default/mail:a", state="succeeded"))
+        )
+        assert next(watched).task.succeeded
+        assert {index for index, _, _ in cell.calls} == {0, 1}
+        request = cell.calls[-1][2]
+        assert (request.position, request.filter.queue) == ("3", "default/mail")
+        assert next(client.watch(position="3")).position == "4"
+
+
+@pytest.mark.parametrize(("said", "tries"), [({"retries": 0}, 1), ({"retries": 4}, 5)])
+def test_retries_come_after_the_first_try(cell, client, said, tries):
+    client.submit("mail.send", **said)
+    assert cell.submits()[0][0].tries == tries
+    for wrong in ({"retries": -1}, {"retries": 1, "tries": 2}):
+        with pytest.raises(BadTask, match="retries"):
+            client.submit("mail.send", **wrong)
 
 
 def test_a_task_is_submitted_and_asked_about(cell, client):
@@ -142,7 +173,7 @@ def test_a_task_has_a_time(client, options, at_ms):
         ({"tries": True}, "whole number"),
         ({"labels": {"a": 1}}, "texts"),
         ({"queue": 7}, "no text"),
-        ({"retries": 3}, "no such option"),
+        ({"attempts": 3}, "no such option"),
     ],
 )
 def test_options_that_cannot_be_are_refused_before_anything_is_sent(cell, client, options, problem):
@@ -231,7 +262,7 @@ def test_a_task_is_rescheduled(client):
 
 def test_the_hint_names_the_options_that_there_are(client):
     with pytest.raises(BadTask) as caught:
-        client.submit("h", retries=3)
+        client.submit("h", attempts=3)
     assert "tries" in caught.value.hint
     assert "after_any" in caught.value.hint
 

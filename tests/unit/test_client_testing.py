@@ -131,13 +131,27 @@ def test_the_same_key_runs_once(cell):
         send.submit("bob", key="k")
 
 
+def test_changes_are_watched_until_nothing_has_changed(cell):
+    client = Client()
+    assert list(client.watch()) == []
+    client.submit("mail.send", "ada", key="a", delay="1m")
+    changes = list(client.watch(position="0", queue="mail.send"))
+    assert [one.task.state for one in changes] == ["waiting"]
+    cell.advance("1m")
+    later = list(client.watch(position=changes[-1].position))
+    assert [one.task.state for one in later] == ["running", "succeeded"]
+    assert list(client.watch(position="0", queue="other")) == []
+
+
 def test_a_cancelled_task_never_runs(cell):
     task = send.submit("ada", delay=1)
     assert task.cancel().state == "cancelled"
+    assert task.cancel().state == "cancelled", "again, as in a cell"
     cell.run_all()
     assert ran == []
+    done = send.submit("bea")
     with pytest.raises(TaskOver):
-        task.cancel()
+        done.cancel()
 
 
 def test_a_task_is_rescheduled_and_run_now(cell):

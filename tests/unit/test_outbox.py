@@ -148,3 +148,10 @@ def test_an_asynchronous_connection_is_refused_with_the_way_out(module, name):
     with pytest.raises(BadTask, match="asynchronous") as caught:
         outbox.submit(kind(), "h")
     assert "run_sync" in caught.value.hint
+
+
+def test_a_row_of_another_language_may_say_retries() -> None:
+    made = outbox.read_row("k", '{"handler": "mail.send", "retries": 4}')
+    assert made.tries == 5
+    with pytest.raises(BadTask, match="is no task"):
+        outbox.read_row("k", '{"handler": "mail.send", "retries": "4"}')

@@ -52,6 +52,13 @@ def full(key: str) -> str:
 # ---- submit
 
 
+async def test_retries_and_tries_are_two_words_for_one_content(world: TasksWorld) -> None:
+    assert (await world.submit_one(retries=4)).is_new
+    same = await world.submit_one(tries=5)
+    assert (same.error, same.is_new) == (None, False)
+    assert world.state.tasks[NAME].options.tries == 5
+
+
 async def test_a_queue_of_an_older_release_whose_handler_cannot_be_one_takes_nothing(
     world: TasksWorld,
 ) -> None:
