@@ -19,8 +19,20 @@ from launcher.tls import TlsFiles
 _Name = Annotated[
     str, Meta(pattern=rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}$")
 ]
+_Handlers = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,100}$")]
 _Label = Annotated[str, Meta(max_length=LABEL_CHARS_MAX)]
 _Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
+
+
+class WorkerRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Handlers, or patterns of handlers, that a worker of this host may serve: one whose process is
+    of a Unix `group`, is of a `user`, and shows a token with a SHA-256; all of them that are given.
+    """
+
+    handlers: Annotated[tuple[_Handlers, ...], Meta(min_length=1, max_length=1_000)]
+    group: _Name | Literal[""] = ""
+    user: _Name | Literal[""] = ""
+    token_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,11 +49,12 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     use together: what this host has where absent, 0 for no bound. `cgroup` is where their limits
     are set: the executor's own control group where empty, or that directory, or "off". With
     `workers` there is a socket for those of this host, which `workers_group` may open beside the
-    executor's user. `worker_buffer` launches of each of their groups, and as many commands, may
-    wait here, if they are so short that this takes no time. `targets` is a configuration of
-    targets, which this executor then serves by itself. `host` is what people are shown as its host,
-    the host's own name where empty. With `traces`, commands are told their place in a trace, as
-    TRACEPARENT.
+    executor's user. `worker` are rules of who serves which handlers there; without any, whoever may
+    open the socket serves what it says. `worker_buffer` launches of each of their groups, and as
+    many commands, may wait here, if they are so short that this takes no time. `targets` is a
+    configuration of targets, which this executor then serves by itself. `host` is what people are
+    shown as its host, the host's own name where empty. With `traces`, commands are told their place
+    in a trace, as TRACEPARENT.
     """
 
     id: _Name
@@ -61,6 +74,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cgroup: Annotated[str, Meta(pattern=r"^(/[^\x00]*|off)?$")] = ""
     workers: bool = True
     workers_group: _Name | Literal[""] = ""
+    worker: Annotated[tuple[WorkerRule, ...], Meta(max_length=1_000)] = ()
     worker_buffer: Annotated[int, Meta(ge=0, le=GROUP_SLOTS_MAX)] = 1_000
     targets: str = ""
     term_grace_ms: _Ms = 10_000
@@ -131,6 +145,10 @@ def _check(config: ExecutorConfig, path: Path) -> None:
     for key, value in config.labels.items():
         if not value.isprintable():
             raise BadConfig(f"{path}: label {key} {value!r} is not printable", "write plain text")
+    for number, rule in enumerate(config.worker):
+        if not (rule.group or rule.user or rule.token_sha256):
+            hint = "give it group, user or token_sha256"
+            raise BadConfig(f"{path}: `$.worker[{number}]` does not say whose it is", hint)
     if config.targets and not config.workers:
         hint = "remove workers = false: targets connect to the socket of workers"
         raise BadConfig(f"{path}: targets need the socket of workers", hint)

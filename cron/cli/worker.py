@@ -48,6 +48,12 @@ def stores(_context: click.Context, _option: click.Parameter, urls: tuple[str, .
     help="Path of workers.sock in the executor's data directory (default $RAFTCRON_WORKERS).",
 )
 @click.option(
+    "--token-file",
+    metavar="FILE",
+    default="",
+    help="A token that grants the handlers (default $RAFTCRON_WORKER_TOKEN).",
+)
+@click.option(
     "--buffer",
     type=click.IntRange(0, 10_000),
     default=0,

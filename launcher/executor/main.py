@@ -167,7 +167,8 @@ async def _work(
         asyncio.create_task(connector.run(), name="stream"),
         asyncio.create_task(stop.wait(), name="stop"),
     ]
-    targets = TargetProcess(Path(config.targets), Path(config.data) / SOCKET, config.cell)
+    own, end = executor.workers.grants.own_token, Path(config.data) / SOCKET
+    targets = TargetProcess(Path(config.targets), end, config.cell, own)
     if config.targets:
         tasks.append(asyncio.create_task(targets.run(), name="targets"))
     watched = asyncio.create_task(supervisor.watch(), name="systemd")

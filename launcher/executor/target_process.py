@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from launcher import logs
 from launcher.clock import boot_ms
-from launcher.worker.options import TARGET_VARIABLE
+from launcher.worker.options import TARGET_VARIABLE, TOKEN_VARIABLE
 
 log = logs.get()
 
@@ -40,12 +40,13 @@ LONG_LIFE_MS: Final = 60_000
 
 class TargetProcess:
     """The process that serves the targets of a configuration file, for the executor of `cell` whose
-    workers connect to `end`."""
+    workers connect to `end`, and which knows it by its `token`."""
 
-    def __init__(self, config: Path, end: Path, cell: str) -> None:
+    def __init__(self, config: Path, end: Path, cell: str, token: str = "") -> None:
         self._config = config
         self._cell = cell
         self._end = end
+        self._token = token
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -102,8 +103,11 @@ class TargetProcess:
             "cancelled_grace_ms": GRACE_MS,
         }
         environment = os.environ | {
-            TARGET_VARIABLE: "all", CONFIG_VARIABLE: str(self._config), CELL_VARIABLE: self._cell
-        }  # fmt: skip
+            TARGET_VARIABLE: "all",
+            CONFIG_VARIABLE: str(self._config),
+            CELL_VARIABLE: self._cell,
+            TOKEN_VARIABLE: self._token,
+        }
         # Popen without preexec_fn uses vfork: fit for a process with gRPC.
         process = subprocess.Popen(  # noqa: ASYNC220 - 1 ms, once
             [sys.executable, "-P", "-m", _PROGRAM, str(os.getpid()), json.dumps(said)],

@@ -22,6 +22,7 @@ from launcher.worker.options import (
     WorkerOptions,
     say,
     socket_path,
+    token_of,
 )
 from launcher.worker.registry import Registry, load
 from launcher.worker.renewal import bytes_said, resident_bytes
@@ -41,6 +42,7 @@ def main(text: str) -> int:
         registry = load(options.worker.app)
         _check_memory(options.worker.memory_max_bytes)
         if options.check:
+            token_of(options.worker.token_file)
             say(_summary(registry, options.worker))
             return EXIT_OK
         code = serve(registry, options)

@@ -31,6 +31,7 @@ from launcher.worker.options import (
     buffer_of,
     say,
     socket_path,
+    token_of,
     worker_options,
 )
 from launcher.worker.registry import REGISTRY, Registry, load
@@ -50,6 +51,7 @@ class Worker:
 
     `handlers` is a Registry, or a module to import; all that is registered, if left out. `executor`
     is the path of the executor's socket; `group` names processes that serve the same handlers.
+    `token_file` has what grants them, if the executor asks for that.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Worker:
         threads: int = 8,
         buffer: int = 0,
         grace_ms: int = 30_000,
+        token_file: str = "",
     ) -> None:
         options = worker_options(
             handlers if isinstance(handlers, str) else "",
@@ -69,6 +72,7 @@ class Worker:
             executor=executor,
             buffer=buffer,
             grace_ms=grace_ms,
+            token_file=token_file,
         )
         self._options = ChildOptions(worker=options)
         self._registry = handlers if isinstance(handlers, Registry) else None
@@ -127,6 +131,7 @@ def _serve(
         os.getppid() if has_parent else 0,
         chosen.memory_max_bytes,
         PULSE_MS,
+        token_of(chosen.token_file),
     )
 
     def welcomed(executor: str) -> None:

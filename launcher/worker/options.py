@@ -11,10 +11,13 @@ from msgspec import Meta
 
 from launcher.errors import BadConfig
 from launcher.protocol.names import NAME_PART_CHARS_MAX
+from launcher.worker.wire import TOKEN_CHARS_MAX
 
 SOCKET_VARIABLE: Final = "RAFTCRON_WORKERS"
 TARGET_VARIABLE: Final = "RAFTCRON_TARGET"
 """The kind of target that a worker serves, as `raftcron target` sets it."""
+TOKEN_VARIABLE: Final = "RAFTCRON_WORKER_TOKEN"  # noqa: S105 - the name, not a token
+"""A token for the executor, where no file has it."""
 SOCKET_DEFAULT: Final = "/var/lib/raftcron/executor/workers.sock"
 THREADS_MAX: Final = 1_000
 PROCESSES_MAX: Final = 500
@@ -46,9 +49,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One `raftcron worker`. `group` is the app where empty; `buffer` 0: so many per thread.
 
     `app` is a module, or `module:registry`. `executor` is the path of its socket; empty for that in
-    $RAFTCRON_WORKERS, or SOCKET_DEFAULT. What runs when the worker is stopped has `grace_ms` to
-    end, is cancelled then, and has `cancelled_grace_ms` more. A process with `memory_max_bytes` of
-    resident memory, or after about `renew_after` launches, is renewed; 0: never.
+    $RAFTCRON_WORKERS, or SOCKET_DEFAULT. `token_file` has the token that grants it its handlers;
+    empty for that in $RAFTCRON_WORKER_TOKEN, or none. What runs when the worker is stopped has
+    `grace_ms` to end, is cancelled then, and has `cancelled_grace_ms` more. A process with
+    `memory_max_bytes` of resident memory, or after about `renew_after` launches, is renewed; 0:
+    never.
     """
 
     app: str
@@ -56,6 +61,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: Annotated[int, Meta(ge=1, le=THREADS_MAX)] = 8
     group: _Name = ""
     executor: str = ""
+    token_file: str = ""
     buffer: Annotated[int, Meta(ge=0, le=BUFFER_MAX)] = 0
     grace_ms: _Ms = 30_000
     cancelled_grace_ms: _Ms = 5_000
@@ -101,6 +107,27 @@ def explain(error: msgspec.ValidationError) -> str:
 def socket_path(said: str) -> str:
     """Return the path of the executor's socket."""
     return said or os.environ.get(SOCKET_VARIABLE, "") or SOCKET_DEFAULT
+
+
+def token_of(said: str) -> str:
+    """Return the token in a file, without blanks around it; "" for no file is that of the
+    environment.
+
+    Raises:
+        BadConfig: the file cannot be read, or holds no token.
+    """
+    if not said:
+        return os.environ.get(TOKEN_VARIABLE, "").strip()[:TOKEN_CHARS_MAX]
+    try:
+        with open(said, encoding="ascii") as file:
+            token = file.read(TOKEN_CHARS_MAX + 2).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "it has to be readable, and ASCII"
+        raise BadConfig(f"token file {said}: {error}", hint) from error
+    if not 0 < len(token) <= TOKEN_CHARS_MAX:
+        text = f"token file {said} has no token of 1 to {TOKEN_CHARS_MAX} characters"
+        raise BadConfig(text, "`openssl rand -hex 32` makes one")
+    return token
 
 
 def buffer_of(options: WorkerOptions) -> int:

@@ -34,6 +34,7 @@ FRAME_BYTES_MAX: Final = 16 << 20
 """One message. A payload has at most 256 KiB, so that dozens of the largest fit into one Run."""
 OUTPUT_PIECE_BYTES_MAX: Final = 64 << 10
 """Output in one message: outcomes and heartbeats must not wait behind a flood."""
+TOKEN_CHARS_MAX: Final = 1 << 10
 DETAIL_BYTES_MAX: Final = 1 << 10
 """The detail of a handler's end in UTF-8: why it failed, or the text that it returned."""
 
@@ -110,7 +111,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False)
     A child with `memory_max_bytes` of memory is renewed by its parent; with half as much again its
     executor or its parent kills it. 0: no bound. While a handler runs, the child sends a message at
     least every `pulse_ms`, if only an empty `Beat`, unless its process is stopped or a handler
-    holds the interpreter's lock. 0: it may be silent.
+    holds the interpreter's lock. 0: it may be silent. `token` is what grants it its handlers, if
+    the executor asks for one.
     """
 
     version: int
@@ -122,6 +124,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False)
     parent_pid: int
     memory_max_bytes: Ms = 0
     pulse_ms: Ms = 0
+    token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARS_MAX)] = ""
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):

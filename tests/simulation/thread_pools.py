@@ -159,9 +159,9 @@ class Process:
             self.pid,
             1,
         )
-        if workers.refusal(hello, self.pid):
-            return False
         peer: Any = Peer(self)
+        if workers.refusal(hello, peer):
+            return False
         line: Any = Line(self, workers)
         self.line = line
         line.worker = WorkerProcess(hello, peer, line)

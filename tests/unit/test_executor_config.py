@@ -149,3 +149,28 @@ def test_a_file_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> Non
 )
 def test_only_this_host_is_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+def test_rules_of_workers_say_whose_they_are_and_what_they_grant() -> None:
+    digest = "ab" * 32
+    text = LEAST + '[[worker]]\ngroup = "mail"\nhandlers = ["mail*"]\n[[worker]]\n'
+    text += f'token_sha256 = "{digest}"\nhandlers = ["pay", "page.*"]\n'
+    first, second = parse(text.encode(), PATH).worker
+    assert (first.group, first.handlers) == ("mail", ("mail*",))
+    assert (second.token_sha256, second.handlers) == (digest, ("pay", "page.*"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        ('handlers = ["mail"]', r"`\$.worker\[0\]` does not say whose it is"),
+        ('group = "mail"', "missing required field `handlers`"),
+        ('group = "mail"\nhandlers = []', "length >= 1"),
+        ('group = "ma il"\nhandlers = ["a"]', "group"),
+        ('token_sha256 = "abc"\nhandlers = ["a"]', "token_sha256"),
+        ('token = "abc"\nhandlers = ["a"]', "unknown field `token`"),
+    ],
+)
+def test_rules_of_workers_that_are_none_are_refused(rule: str, error: str) -> None:
+    with pytest.raises(BadConfig, match=error):
+        parse((LEAST + f"[[worker]]\n{rule}\n").encode(), PATH)

@@ -4,24 +4,31 @@ reaches a launch that is not theirs."""
 from __future__ import annotations
 
 import asyncio
+import grp
+import hashlib
 import os
+import pwd
 import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from launcher.config import WorkerRule
+from launcher.errors import BadConfig
 from launcher.executor.commands.trees import start_ticks
 from launcher.executor.handlers.connection import Peer
+from launcher.executor.handlers.grants import WorkerGrants
 from launcher.executor.rows import ACCEPTED, ENDED
 from launcher.protocol.limits import HANDLER_CHARS_MAX
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.worker import wire
 from launcher.worker.wire import Result
-from tests.unit.workers_rig import Floor, floor, named, names_of, running, until
+from tests.unit.workers_rig import Floor, Puppet, floor, named, names_of, running, until
 
 A, B, C, D = (named(number) for number in range(4))
 
@@ -216,3 +223,105 @@ def test_a_peer_is_the_process_at_the_other_end() -> None:
         assert (peer.pid, peer.uid) == (os.getpid(), os.getuid())
         assert peer.ticks == start_ticks(os.getpid())
         peer.close()
+
+
+# ---- handlers that are not theirs
+
+
+def rules(*some: dict[str, Any]) -> dict[str, Any]:
+    return {"worker": tuple(WorkerRule(**one) for one in some)}
+
+
+OWN_GROUP = grp.getgrgid(os.getgid()).gr_name
+OTHER_GROUP = next(
+    one.gr_name for one in grp.getgrall() if one.gr_gid not in {os.getgid(), *os.getgroups()}
+)
+TOKEN = "5ec7e7" * 8
+DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
+
+
+async def greeted(tmp_path: Path, some: dict[str, Any], **hello: Any) -> str:
+    """Why a worker is refused, "" if it is let in."""
+    async with floor(tmp_path, **some) as shop:
+        puppet = await shop.stranger()
+        puppet.greet(**hello)
+        said = await puppet.read()
+        return said.text if isinstance(said, wire.Refused) else ""
+
+
+async def test_without_rules_whoever_may_open_the_socket_serves_what_it_says(
+    tmp_path: Path,
+) -> None:
+    assert await greeted(tmp_path, {}, handlers=["pay", "mail.send"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("handlers", "refused"),
+    [(["mail.send", "mail"], ""), (["mail.send", "pay"], "pay"), (["Mail"], "Mail")],
+)
+async def test_a_group_serves_the_handlers_that_are_granted_to_it(
+    tmp_path: Path, handlers: list[str], refused: str
+) -> None:
+    some = rules(
+        {"group": OWN_GROUP, "handlers": ("mail*",)}, {"group": OTHER_GROUP, "handlers": ("*",)}
+    )
+    text = await greeted(tmp_path, some, handlers=handlers)
+    if not refused:
+        assert text == ""
+    else:
+        assert text.startswith(f"handler {refused} is not granted to group {OWN_GROUP} (user ")
+        assert "no token" in text
+
+
+@pytest.mark.parametrize(
+    ("token", "is_let_in"),
+    [(TOKEN, True), ("", False), (TOKEN[:-1], False), (TOKEN + "0", False), (DIGEST, False)],
+)
+async def test_a_token_serves_the_handlers_that_are_granted_to_it(
+    tmp_path: Path, token: str, is_let_in: bool
+) -> None:
+    some = rules({"token_sha256": DIGEST, "handlers": ("pay",)})
+    text = await greeted(tmp_path, some, handlers=["pay"], token=token)
+    assert (text == "") is is_let_in
+    if token:
+        assert token not in text
+
+
+async def test_all_that_a_rule_says_has_to_hold(tmp_path: Path) -> None:
+    user = pwd.getpwuid(os.getuid()).pw_name
+    some = rules(
+        {"token_sha256": DIGEST, "group": OTHER_GROUP, "handlers": ("a",)},
+        {"token_sha256": DIGEST, "group": OWN_GROUP, "user": user, "handlers": ("b",)},
+    )
+    text = await greeted(tmp_path, some, handlers=["a", "b"], token=TOKEN)
+    assert text.startswith("handler a is not granted")
+    (tmp_path / "2").mkdir()
+    assert await greeted(tmp_path / "2", some, handlers=["b"], token=TOKEN) == ""
+
+
+async def test_a_hello_of_an_older_worker_has_no_token(tmp_path: Path) -> None:
+    some = rules({"group": OWN_GROUP, "handlers": ("pay",)})
+    async with floor(tmp_path, **some) as shop:
+        puppet = await shop.stranger()
+        fields = ("hello", wire.VERSION, "app", [["pay"]], 2, 2, puppet.pid, os.getpid(), 0, 0)
+        body = msgspec.msgpack.encode(fields)
+        puppet.send(len(body).to_bytes(4, "big") + body)
+        assert isinstance(await puppet.read(), wire.Welcome)
+
+
+async def test_a_token_that_is_too_long_is_no_message(tmp_path: Path) -> None:
+    text = await greeted(tmp_path, {}, handlers=["pay"], token="x" * (wire.TOKEN_CHARS_MAX + 1))
+    assert "is no message" in text
+
+
+@pytest.mark.parametrize("one", [{"group": "no-such-group"}, {"user": "no-such-user"}])
+async def test_rules_name_groups_and_users_of_this_host(one: dict[str, str]) -> None:
+    with pytest.raises(BadConfig, match="no-such"):
+        WorkerGrants([WorkerRule(handlers=("*",), **one)])  # type: ignore[arg-type]
+
+
+async def test_the_executors_own_targets_are_let_in_by_its_own_token(tmp_path: Path) -> None:
+    some = rules({"group": OTHER_GROUP, "handlers": ("*",)})
+    async with floor(tmp_path, **some) as shop:
+        own = shop.executor_loop.workers.grants.own_token
+        assert isinstance(await shop.puppet(handlers=["mail"], token=own), Puppet)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import BadConfig
-from launcher.worker.options import EXIT_APP, EXIT_OK, GRACE_MS_MAX, worker_options
-from launcher.worker.wire import Result, Served
+from launcher.worker.options import EXIT_APP, EXIT_OK, GRACE_MS_MAX, token_of, worker_options
+from launcher.worker.wire import TOKEN_CHARS_MAX, Result, Served
 from tests.unit.worker_rig import WITHIN_S, Rig, exit_code, in_folder, task, write_app
 
 
@@ -117,3 +117,30 @@ def test_options_that_cannot_be_are_told_in_words(more: dict[str, object], said:
     with pytest.raises(BadConfig) as caught:
         worker_options("tasks", **more)
     assert str(caught.value).endswith(said)
+
+
+# ---- the token that grants handlers
+
+
+def test_a_worker_sends_the_token_of_its_file(rig: Rig) -> None:
+    write_app(rig.folder, "from launcher.worker.facade import handler\n@handler('a')\ndef a(): ...")
+    file = rig.folder / "token"
+    file.write_text("5ec7e7\n")
+    assert rig.peer(token_file=str(file)).hello.token == "5ec7e7"
+
+
+def test_a_worker_without_a_file_sends_the_token_of_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert token_of("") == ""
+    monkeypatch.setenv("RAFTCRON_WORKER_TOKEN", " 5ec7e7 ")
+    assert token_of("") == "5ec7e7"
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"\xff", b"x" * (TOKEN_CHARS_MAX + 1)])
+def test_a_file_without_a_token_is_told(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadConfig, match=str(file)):
+        token_of(str(file))

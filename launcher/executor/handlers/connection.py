@@ -26,6 +26,11 @@ READ_BYTES: Final = 256 << 10
 READS_PER_TURN: Final = 4
 """Then other connections get their turn; a flood of one delays no other."""
 _CREDENTIALS: Final = struct.Struct("3i")
+_GID: Final = struct.Struct("I")
+GROUPS_MAX: Final = 256
+"""Groups of one process that count: as many as one answer of getsockopt has room for."""
+_SO_PEERGROUPS: Final = 59
+"""From Linux 4.13; Python has no name for it."""
 _SO_PEERPIDFD: Final = 77
 """From Linux 6.5: proof against an id that is used again; Python 3.11 has no name for it."""
 
@@ -40,13 +45,14 @@ class Peer:
             OSError: it is gone, or cannot be seen from here.
         """
         raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self.pid, self.uid, _ = _CREDENTIALS.unpack(raw)
+        self.pid, self.uid, self.gid = _CREDENTIALS.unpack(raw)
         if self.pid <= 0:
             raise OSError("its process cannot be seen from here; share the process id namespace")
         try:
             self.pidfd = end.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
         except OSError:
             self.pidfd = os.pidfd_open(self.pid)
+        self.gids = frozenset((self.gid, *_groups_of(end)))
         self.ticks = start_ticks(self.pid)
         try:
             self._leads_group = os.getpgid(self.pid) == self.pid
@@ -70,6 +76,16 @@ class Peer:
     def close(self) -> None:
         """Close its pidfd."""
         os.close(self.pidfd)
+
+
+def _groups_of(end: socket.socket) -> tuple[int, ...]:
+    """Return the supplementary groups of the process at the other end, as it connected; none of a
+    process that has more than GROUPS_MAX."""
+    try:
+        raw = end.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, GROUPS_MAX * _GID.size)
+    except OSError:
+        return ()
+    return tuple(gid for (gid,) in _GID.iter_unpack(raw))
 
 
 class WorkerConnection:

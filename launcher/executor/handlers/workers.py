@@ -19,6 +19,7 @@ from launcher.clock import boot_ms, until_step_s, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import ANSWER_MS, Attempt, Step
 from launcher.executor.handlers.connection import Peer, WorkerConnection
+from launcher.executor.handlers.grants import WorkerGrants
 from launcher.executor.handlers.groups import Groups
 from launcher.executor.handlers.listener import WorkerListener
 from launcher.executor.handlers.worker import CUT, Deaths, WorkerProcess
@@ -88,6 +89,7 @@ class Workers:
             self.groups, lease, self._writer, listener.changed, listener.starting
         )
         self._deaths = Deaths()
+        self.grants = WorkerGrants(config.worker)
         self._unread: list[WorkerProcess] = []
         """Workers that are not read from until the next turn or look."""
         self.visitors: set[Visitor] = set()
@@ -196,9 +198,11 @@ class Workers:
 
     # ---- workers that come and go
 
-    def refusal(self, hello: wire.Hello, pid: int) -> str:
+    def refusal(self, hello: wire.Hello, peer: Peer) -> str:
         """Return why a worker with this Hello is refused, or "" if it is accepted."""
-        return STOPPING if self.launches.is_stopping else self.groups.refusal(hello, pid)
+        if self.launches.is_stopping:
+            return STOPPING
+        return self.groups.refusal(hello, peer.pid) or self.grants.refusal(hello, peer)
 
     def join(self, worker: WorkerProcess) -> None:
         """Accept a worker; it gets launches once the journal has it."""
@@ -423,7 +427,7 @@ class Visitor:
             if not isinstance(first, wire.Hello):
                 self.connection.close("its first message is no hello")
                 return
-            if refusal := self._workers.refusal(first, self._peer.pid):
+            if refusal := self._workers.refusal(first, self._peer):
                 self.connection.close(refusal)
                 return
             self._leave()
