@@ -27,6 +27,9 @@ from cron.errors import (
 )
 from cron.leader.requests import as_change_error
 from cron.service.members import OPEN, VOTES, CellLog
+from cron.service.noting import note_change
+from cron.service.replica import Replica
+from cron.state.commands import NoteChange
 
 _log = structlog.get_logger()
 
@@ -35,6 +38,18 @@ TIMEOUT_MS: Final = 8_000
 
 ParseAddress = Callable[[str, str], tuple[str, int]]
 """Host and port of an address that may be used, and what it is for; raises ConfigError."""
+
+
+async def replace(replica: Replica, request: ReplaceRequest) -> ReplaceReport:
+    """Replace a member of the cell, and keep who did it among the changes; raises as
+    `Replacing.replace`."""
+    report = await replica.replacing.replace(request)
+    number = report.incarnation
+    after = f"incarnation {number} at raft {report.raft}, client {report.client}"
+    subject = f"replica {report.replica}"
+    before = f"incarnation {number - 1}"
+    await note_change(replica, NoteChange("replace", subject, before, after, request.by))
+    return report
 
 
 class Replacing:

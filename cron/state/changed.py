@@ -98,6 +98,17 @@ def _clock(state: State, _command: c.ResetClock) -> Iterator[tuple[str, str]]:
     yield "clock", format_time(state.at_ms // 1000)
 
 
+def _restored(state: State, _command: c.Resolve) -> Iterator[tuple[str, str]]:
+    restored = state.restored
+    if restored is None:
+        return
+    text = f"restored from {format_time(restored.taken_ms // 1000)}, index {restored.index}"
+    if restored.resolved_at_ms:
+        until = format_time(restored.resolved_s)
+        text = f"generation {restored.generation}, accounted for up to {until}"
+    yield "cell", text
+
+
 def _roles(state: State, command: a.GrantRole | a.RevokeRole) -> Iterator[tuple[str, str]]:
     bindings = state.access.bindings.get(command.subject, ())
     yield command.subject, "; ".join(_grant_text(one.grant) for one in bindings)
@@ -257,6 +268,7 @@ _OBJECTS: Final[dict[type, Callable[[State, Any], Iterator[tuple[str, str]]]]] =
     c.Trigger: _triggered,
     c.Reopen: _launches,
     c.ResetClock: _clock,
+    c.Resolve: _restored,
     pool.SetLimits: _limits,
     pool.CloseGate: _gates,
     pool.LiftGates: _gates,

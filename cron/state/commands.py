@@ -415,6 +415,18 @@ class ResetClock(msgspec.Struct, frozen=True, array_like=True, tag="reset-clock"
     by: str
 
 
+class NoteChange(msgspec.Struct, frozen=True, array_like=True, tag="note-change"):
+    """Somebody changed what the log has no other command for, such as a member of the cell. It only
+    adds a row to the changes: `kind` is its action, `before` and `after` are what `subject` was and
+    is."""
+
+    kind: str
+    subject: str
+    before: str
+    after: str
+    by: str
+
+
 class HorizonItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A horizon goes back from `from_s` to `to_s`. `spent` are the instants in between whose
     launches began, as the leader read them from history at log index `read_at`. `local_min` is the
@@ -473,6 +485,7 @@ Command: TypeAlias = (
     | Resolve
     | ResetClock
     | ResetHorizons
+    | NoteChange
     | NoteEnds
     | Forget
     | pool.SetLimits

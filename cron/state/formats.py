@@ -21,6 +21,8 @@ _ON_DISK: Final = "tasks on disk"
 _ROLES: Final = "roles and tokens"
 _ALERTS: Final = "alerts"
 _CALENDARS: Final = "calendars"
+_NOTES: Final = 11
+"""The format that brought rows for changes of members and for restored cells."""
 _EXECUTORS: Final = "grants of executors"
 
 
@@ -54,6 +56,7 @@ COMMANDS: Final[dict[type[c.Command], Needed]] = {
     access.RevokeCertificates: Needed(10, "revoked certificates"),
     calendars.PutCalendar: Needed(10, _CALENDARS),
     calendars.RemoveCalendar: Needed(10, _CALENDARS),
+    c.NoteChange: Needed(_NOTES, "rows of changes that have no other command"),
     access.GrantExecutor: Needed(11, _EXECUTORS),
     access.RevokeExecutor: Needed(11, _EXECUTORS),
 }
@@ -104,6 +107,11 @@ def _of_job(job: Job) -> Needed | None:
     }
     said = [option for option, is_set in options.items() if is_set]
     return Needed(_FIELDS, f"{said[0]} of job {job.name}") if said else None
+
+
+def notes_restores(format_: int) -> bool:
+    """Return whether State keeps a row of the changes for a cell that was restored."""
+    return format_ >= _NOTES
 
 
 def known_in(commands: Iterable[c.Command], format_: int) -> list[c.Command]:

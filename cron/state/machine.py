@@ -214,6 +214,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Retire: keeping.retire,
     c.Recover: recovery.recover,
     c.Resolve: recovery.resolve,
+    c.NoteChange: revisions.note_change,
     c.ResetClock: clock.reset_clock,
     c.ResetHorizons: clock.reset_horizons,
     c.NoteEnds: followed.note_read,

@@ -7,12 +7,20 @@ manual launches, share rows. Where the cell has certificates the name is the pro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from cron.limits import CHANGED_KEPT, CHANGES_MERGED_MS, NOTE_CHARS_MAX, REVISIONS_KEPT
+from cron.limits import (
+    CHANGED_CHARS_MAX,
+    CHANGED_KEPT,
+    CHANGES_MERGED_MS,
+    NOTE_CHARS_MAX,
+    REVISIONS_KEPT,
+)
+from cron.notes import shortened
 from cron.scopes import scope_text
 from cron.state import access as a
 from cron.state import alerts, calendars, groups, pool, tasks
@@ -20,9 +28,12 @@ from cron.state import commands as c
 from cron.state.changed import NOTHING, Look, keys_of, looks
 from cron.state.context import Context
 from cron.state.definitions import Field, compared, room_left
+from cron.state.formats import notes_restores
 from cron.state.outcome import Result, Verdict
 from cron.state.state import Changed, Revision
 from launcher.protocol.status import Reason
+
+_KIND: Final = re.compile(r"[a-z][a-z-]{0,31}", re.ASCII)
 
 
 def is_kept(command: c.Command) -> bool:
@@ -42,6 +53,8 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
     context.origin_left -= 1
     if isinstance(command, groups.CloseGroups) and not origin:
         return  # the leader closes groups that are idle
+    if isinstance(command, c.Resolve) and not notes_restores(state.format):
+        return
     count = _count(context, command, result)
     if count:
         by = _by(command)[:NOTE_CHARS_MAX]
@@ -51,6 +64,13 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
         if isinstance(command, pool.CloseGate | alerts.MuteAlerts):
             before = {}  # only State gave it its number
         changed = _changed(before, after)
+        if isinstance(command, c.NoteChange):
+            kind = command.kind
+            was, now = command.before, command.after
+            texts = shortened(was, CHANGED_CHARS_MAX), shortened(now, CHANGED_CHARS_MAX)
+            changed = (Changed(subject, *texts),)
+        if isinstance(command, c.Resolve):
+            kind, by = "restore", state.restored.by if state.restored is not None else ""
         if isinstance(command, alerts.ApplyAlerts):
             count, changed = max(count, len(changed)), changed[:CHANGED_KEPT]
         revision = Revision(context.index, context.at_ms, by, kind, subject, count, origin, changed)
@@ -58,6 +78,12 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
             revision = _merged(state.revisions, revision)
         state.revisions.append(revision)
         del state.revisions[:-REVISIONS_KEPT]
+
+
+def note_change(_context: Context, command: c.NoteChange) -> Result:
+    """Accept a change that only its row tells of, see `note`."""
+    is_kind = _KIND.fullmatch(command.kind) is not None
+    return Result(Verdict.ACCEPTED if is_kind and command.subject else Verdict.BAD_ACCESS)
 
 
 def _changed(before: Mapping[str, Look], after: Mapping[str, Look]) -> tuple[Changed, ...]:
@@ -150,6 +176,7 @@ def _subject(context: Context, command: c.Command) -> str:
 _SUBJECTS: Final[dict[type, str]] = {
     c.PutJobs: "source",
     c.Trigger: "job",
+    c.NoteChange: "subject",
     tasks.PutQueues: "source",
     pool.Drain: "executor",
     a.GrantRole: "subject",
@@ -177,6 +204,8 @@ _SINGLE: Final = (
     pool.CloseGate,
     pool.Drain,
     c.ResetClock,
+    c.NoteChange,
+    c.Resolve,
     a.GrantRole,
     a.RevokeRole,
     a.CreateToken,
@@ -198,6 +227,8 @@ KEPT: Final = (
     c.Trigger,
     c.Reopen,
     c.ResetClock,
+    c.NoteChange,
+    c.Resolve,
     pool.SetLimits,
     pool.CloseGate,
     pool.LiftGates,

@@ -62,6 +62,7 @@ NEW: Final[list[c.Command]] = [
     alerts.ResolveAlerts(()),
     alerts.SendAlerts(()),
     access.RevokeCertificates(()),
+    c.NoteChange("replace", "replica r2", "incarnation 1", "incarnation 2", "anna"),
     access.GrantExecutor(ExecutorGrant("e1", (), ("command",))),
     access.RevokeExecutor("e1"),
     access.GrantRole("anna", Role.RUN_AS, users=("app",)),

@@ -1,0 +1,114 @@
+"""Changes that the log has no command of their own for: members replaced, cells restored."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+
+from cron.api.access import ChangesQuery
+from cron.api.members import ReplaceReport, ReplaceRequest
+from cron.errors import NotNow, StillAlive
+from cron.service import access
+from cron.service.noting import note_change
+from cron.service.replacing import replace
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from cron.state.state import Restored
+from tests.unit.access_rig import AccessWorld
+from tests.unit.state_rig import StateRig
+
+REPORT = ReplaceReport(
+    replica="r2", incarnation=2, member_state="open", raft="h:7411", client="h:7401"
+)
+
+
+class Members:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    async def replace(self, _request: ReplaceRequest) -> ReplaceReport:
+        if self.error is not None:
+            raise self.error
+        return REPORT
+
+
+def replica_with(members: Members) -> Any:
+    replica: Any = AccessWorld().cell.replica
+    return msgspec.structs.replace(replica, replacing=members)
+
+
+async def rows_of(replica: Any) -> list[tuple[str, ...]]:
+    report = await access.changes(replica, ChangesQuery())
+    return [(one.action, one.object, one.before, one.after, one.by) for one in report.changes]
+
+
+async def test_who_replaced_a_replica_is_kept_once() -> None:
+    replica = replica_with(Members())
+    request = ReplaceRequest(replica="r2", by="ada")
+    for _ in range(2):  # the first answer was lost
+        assert await replace(replica, request) == REPORT
+    after = "incarnation 2 at raft h:7411, client h:7401"
+    assert await rows_of(replica) == [("replace", "replica r2", "incarnation 1", after, "ada")]
+
+
+async def test_a_replacement_that_was_refused_leaves_no_row() -> None:
+    replica = replica_with(Members(StillAlive("r2 is connected")))
+    with pytest.raises(StillAlive):
+        await replace(replica, ReplaceRequest(replica="r2", by="ada"))
+    assert await rows_of(replica) == []
+
+
+async def test_what_has_happened_is_answered_although_no_row_can_be_added() -> None:
+    async def refuse(*_commands: Any) -> None:
+        raise NotNow("the cell has format 10, too old for this")
+
+    replica = replica_with(Members())
+    replica = msgspec.structs.replace(replica, leader=SimpleNamespace(append=refuse))
+    with structlog.testing.capture_logs() as logs:
+        assert await replace(replica, ReplaceRequest(replica="r2", by="ada")) == REPORT
+    [line] = logs
+    assert (line["event"], line["object"], line["by"]) == ("change.not_noted", "replica r2", "ada")
+
+
+async def test_any_change_of_members_is_noted_alike() -> None:
+    replica = replica_with(Members())
+    grown = c.NoteChange("grow", "replica r2", "", "h:7411", "ada")
+    await note_change(replica, grown)
+    await note_change(replica, msgspec.structs.replace(grown, subject="replica r3"))
+    assert [row[:2] for row in await rows_of(replica)] == [
+        ("grow", "replica r3"),
+        ("grow", "replica r2"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["", "Grow", "grow it", "g" * 33, "put\n"])
+def test_a_note_that_is_none_is_refused(kind: str) -> None:
+    rig = StateRig()
+    with rig.unchanged():
+        note = c.NoteChange(kind, "replica r2", "", "", "ada")
+        assert rig.answer(note).verdict is Verdict.BAD_ACCESS
+    assert rig.state.revisions == []
+
+
+# ---- restored
+
+
+@pytest.mark.parametrize("log_format", [c.FORMAT, 10])
+def test_a_restore_leaves_a_row_once_the_cell_launches_again(log_format: int) -> None:
+    rig = StateRig()
+    rig.state.format = log_format
+    rig.state.restored = Restored(2, 77, rig.at_ms - 60_000, rig.at_ms, "ada")
+    to_s = rig.at_ms // 1000
+    assert rig.answer(c.Resolve(to_s)).verdict is Verdict.ACCEPTED
+    assert rig.answer(c.Resolve(to_s)).verdict is Verdict.ALREADY
+    rows = [(one.command, one.by, one.count) for one in rig.state.revisions]
+    assert rows == ([("restore", "ada", 1)] if log_format == c.FORMAT else [])
+    for row in rig.state.revisions:
+        [changed] = row.changed
+        assert changed.name == "cell"
+        assert changed.before.startswith("restored from 2026-11-20T")
+        assert changed.after.startswith("generation 2, accounted for up to 2026-11-20T")
