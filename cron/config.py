@@ -26,6 +26,7 @@ from cron.keeping_config import (
 )
 from launcher.address import is_loopback, split_address
 from launcher.tls import TlsFiles
+from launcher.unknown_keys import explain_unknown
 
 REPLICAS: Final = 3
 """The number of replicas of a cell; two of three must agree on every entry."""
@@ -195,7 +196,9 @@ def parse_replica_config(text: str, file: str) -> ReplicaConfig:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: not TOML: {_lower(str(error))}", _EXAMPLE) from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{file}: {_field_first(str(error))}", _EXAMPLE) from error
+        unknown = explain_unknown(error, ReplicaConfig)
+        text, hint = unknown or (_field_first(str(error)), _EXAMPLE)
+        raise ConfigError(f"{file}: {text}", hint) from error
     _check_names(config, file)
     config = _with_addresses(config, file)
     _check_lease(config.lease, file)

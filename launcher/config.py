@@ -15,6 +15,7 @@ from launcher.limits import CONFIG_BYTES_MAX, GROUP_SLOTS_MAX, OUTPUT_BYTES_MAX_
 from launcher.protocol.limits import CPU_MILLI_MAX, LABEL_CHARS_MAX, LABELS_MAX, MEMORY_BYTES_MAX
 from launcher.protocol.names import NAME_PART_CHARS_MAX
 from launcher.tls import TlsFiles
+from launcher.unknown_keys import explain_unknown
 
 _Name = Annotated[
     str, Meta(pattern=rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}$")
@@ -121,10 +122,10 @@ def parse(raw: bytes, path: Path) -> ExecutorConfig:
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{path}: is not TOML: {error}", "see examples/executor.toml") from error
     except msgspec.ValidationError as error:
-        text = str(error)
-        raise BadConfig(
-            f"{path}: {text[:1].lower()}{text[1:]}", "see examples/executor.toml"
-        ) from error
+        said = str(error)
+        known = (f"{said[:1].lower()}{said[1:]}", "see examples/executor.toml")
+        text, hint = explain_unknown(error, ExecutorConfig) or known
+        raise BadConfig(f"{path}: {text}", hint) from error
     _check(config, path)
     folder = path.resolve().parent
     tls = config.tls.below(folder) if config.tls else None

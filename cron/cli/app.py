@@ -127,6 +127,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "role": ("cron.cli.access", "Grant and revoke roles."),
     "token": ("cron.cli.access", "Create, list and revoke tokens for programs."),
     "changes": ("cron.cli.access", "List what people changed, and who did it."),
+    "config": ("cron.cli.config", "Check configuration files before they are used."),
     "certs": ("cron.cli.certs", "Create, show and revoke the certificates of a cell."),
 }
 """Each command with its module and the line that the list of commands shows."""

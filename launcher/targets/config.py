@@ -16,6 +16,7 @@ from launcher.limits import CONFIG_BYTES_MAX
 from launcher.protocol.names import NAME_PART_CHARS_MAX
 from launcher.targets.shapes import JSON, SEVERITIES, SHAPES
 from launcher.targets.target import Duration
+from launcher.unknown_keys import explain_unknown
 
 EXAMPLE: Final = "see examples/targets.toml"
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
@@ -175,8 +176,10 @@ def load(path: Path) -> TargetsConfig:
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{path}: is not TOML: {error}", EXAMPLE) from error
     except msgspec.ValidationError as error:
-        text = str(error)
-        raise BadConfig(f"{path}: {text[:1].lower()}{text[1:]}", EXAMPLE) from error
+        said = str(error)
+        known = (f"{said[:1].lower()}{said[1:]}", EXAMPLE)
+        text, hint = explain_unknown(error, TargetsConfig) or known
+        raise BadConfig(f"{path}: {text}", hint) from error
 
 
 def read_bytes(path: Path, bytes_max: int, hint: str = "") -> bytes:

@@ -83,7 +83,7 @@ def test_text_that_is_no_toml_is_refused_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("extra", "field"),
     [
-        ("zon = 'UTC'\n", "unknown field `zon`"),
+        ("zon = 'UTC'\n", "zon: not a known key"),
         ("cell = 7\n", "cell: expected `str`"),
         ("zone = 'Europe/Atlantis'\n", "zone: 'Europe/Atlantis'"),
         ("zone = '../etc/passwd'\n", "zone: "),
@@ -97,7 +97,7 @@ def test_a_wrong_field_is_named(extra: str, field: str) -> None:
 @pytest.mark.parametrize(
     ("tables", "field"),
     [
-        ("[lease]\nheartbeat_s = 5\n", "lease: object contains unknown field `heartbeat_s`"),
+        ("[lease]\nheartbeat_s = 5\n", "lease.heartbeat_s: not a known key"),
         ("[lease]\nheartbeat_ms = 0\n", "lease.heartbeat_ms: expected `int` >= 1"),
         ("[lease]\nheartbeat_ms = '5s'\n", "lease.heartbeat_ms: expected `int`"),
         ("[lease]\nheartbeat_ms = 10000\n", "lease.heartbeat_ms: 10000 does not fit twice"),
@@ -259,3 +259,30 @@ def test_http_is_served_where_it_is_configured_and_with_tls_anywhere() -> None:
         assert parse_replica_config(text, "r1.toml").http == address
     text = f'{HEAD}http = "127.0.0.1:7480"\n{PEERS}'
     assert parse_replica_config(text, "r1.toml").http == "127.0.0.1:7480"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("zon = 'UTC'\n", "zon: not", "the nearest known key is zone"),
+        ("[lease]\ngive_up = 5\n", "lease.give_up: not", "the nearest known key is give_up_ms"),
+        ("[object-storage]\n", "object-storage: not", "the nearest known key is object_storage"),
+        ("give_up_ms = 5\n", "give_up_ms: not", "give_up_ms belongs to the table [lease]"),
+        ("[snapshots]\nkeep_days = 1\n", "snapshots.keep_days: not", "to the table [history]"),
+        ("[tls]\nkeyfile = 'k'\n", "tls.keyfile: not", "nearest known key is key"),
+        ("[tls]\nxyz = 'k'\n", "tls.xyz: not", "keys of the table [tls] are ca, cert, key"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known_one(
+    text: str, said: str, hint: str
+) -> None:
+    at = text.index("[") if "[" in text else len(text)
+    error = refusal(text[:at] + HEAD + PEERS + text[at:])
+    assert f"r1.toml: {said} a known key" in str(error)
+    assert hint in error.hint
+
+
+def test_an_unknown_key_of_a_peer_is_named() -> None:
+    error = refusal(HEAD + PEERS.replace("raft =", "rafft =", 1))
+    assert str(error) == "r1.toml: peers.rafft: not a known key"
+    assert error.hint == "the nearest known key is raft"

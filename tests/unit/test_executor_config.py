@@ -80,7 +80,7 @@ def test_with_certificates_the_leader_may_be_anywhere(address: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LEAST + "slot = 4\n", "unknown field `slot`"),
+        (LEAST + "slot = 4\n", "slot: not a known key"),
         (LEAST + "slots = 0\n", r"\$.slots"),
         (LEAST + "worker_buffer = -1\n", r"\$.worker_buffer"),
         (LEAST + f"worker_buffer = {GROUP_SLOTS_MAX + 1}\n", r"\$.worker_buffer"),
@@ -168,9 +168,25 @@ def test_rules_of_workers_say_whose_they_are_and_what_they_grant() -> None:
         ('group = "mail"\nhandlers = []', "length >= 1"),
         ('group = "ma il"\nhandlers = ["a"]', "group"),
         ('token_sha256 = "abc"\nhandlers = ["a"]', "token_sha256"),
-        ('token = "abc"\nhandlers = ["a"]', "unknown field `token`"),
+        ('token = "abc"\nhandlers = ["a"]', "worker.token: not a known key"),
     ],
 )
 def test_rules_of_workers_that_are_none_are_refused(rule: str, error: str) -> None:
     with pytest.raises(BadConfig, match=error):
         parse((LEAST + f"[[worker]]\n{rule}\n").encode(), PATH)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("slot = 4\n", "slot: not a known key", "the nearest known key is slots"),
+        ("[lables]\nrack = 'a'\n", "lables: not a known key", "the nearest known key is labels"),
+        ("cert = 'a'\n", "cert: not a known key", "cert belongs to the table [tls]"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known_one(
+    text: str, said: str, hint: str
+) -> None:
+    with pytest.raises(BadConfig, match=said) as refused:
+        parse((LEAST + text).encode(), Path("e1.toml"))
+    assert refused.value.hint == hint
