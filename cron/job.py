@@ -7,12 +7,14 @@ reorder them, change a meaning or reuse a position.
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
 from cron.alert_rules import JobAlerts
+from launcher.protocol.names import format_time
 from launcher.protocol.work import WorkSpec
 
 COMMAND: Final = "command"
@@ -117,7 +119,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     runs on `parts` of them, or on each that `each` selects. A launch waits for the newest launches
     that the jobs in `after` and `after_any` have at its instant or before; those in `after` have to
     succeed. A job with `metrics` has series of its own in `/metrics`. `alerts` says when people are
-    told, None if never.
+    told, None if never. After `pause_after` launches in a row that failed the job is paused, 0 for
+    never. A launch begins up to `jitter_s` after its instant, by a hash of its name.
     """
 
     name: str
@@ -138,6 +141,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     after_any: tuple[str, ...] = ()
     metrics: bool = False
     alerts: JobAlerts | None = None
+    pause_after: int = 0
+    jitter_s: int = 0
 
     @property
     def follows(self) -> tuple[str, ...]:
@@ -155,6 +160,17 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     def has_parts(self) -> bool:
         """Return whether its launches run on several executors at once."""
         return self.parts > 1 or bool(self.each)
+
+    def delay_ms(self, scheduled_s: int) -> int:
+        """Return how long after an instant its launch begins at the earliest, in milliseconds: the
+        first 8 bytes of the BLAKE2b hash of the launch's name, modulo `jitter_s`. So every leader
+        computes the same.
+        """
+        if not self.jitter_s:
+            return 0
+        name = f"{self.name}@{format_time(scheduled_s)}"
+        drawn = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        return int.from_bytes(drawn, "big") % (self.jitter_s * 1000)
 
     @property
     def pool(self) -> str:

@@ -164,6 +164,11 @@ WORK_RESULTS_BYTES_MAX: Final = 64 << 10
 """Results that one task gets of its predecessors, with their names."""
 JOB_PREDECESSORS_MAX: Final = 20
 """Jobs that one job may follow."""
+PAUSE_AFTER_MAX: Final = 1_000
+JITTER_S_MAX: Final = 86_400
+SECRETS_MAX: Final = 20
+"""Secrets of one job."""
+SECRET_NAME_CHARS_MAX: Final = 200
 STEPS_KEPT: Final = 64
 """Changes between success and other ends that State remembers of a job that others follow."""
 PARTS_MAX: Final = 100

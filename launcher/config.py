@@ -37,8 +37,8 @@ class WorkerRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The configuration of an executor. `data` and `targets` are absolute once loaded; times are
-    milliseconds.
+    """The configuration of an executor. `data`, `targets` and `secrets` are absolute once loaded;
+    times are milliseconds.
 
     `leaders` are the client addresses of the cell's replicas. `users` are the accounts that an
     executor of root runs commands as; it runs none as root, also none without `user=`, unless
@@ -53,9 +53,10 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     executor's user. `worker` are rules of who serves which handlers there; without any, whoever may
     open the socket serves what it says. `worker_buffer` launches of each of their groups, and as
     many commands, may wait here, if they are so short that this takes no time. `targets` is a
-    configuration of targets, which this executor then serves by itself. `host` is what people are
-    shown as its host, the host's own name where empty. With `traces`, commands are told their place
-    in a trace, as TRACEPARENT.
+    configuration of targets, which this executor then serves by itself. `secrets` is the directory
+    of the secrets that jobs name, $CREDENTIALS_DIRECTORY where empty; or `secret_command` prints
+    them, with a name as its last argument. `host` is what people are shown as its host, the host's
+    own name where empty. With `traces`, commands are told their place in a trace, as TRACEPARENT.
     """
 
     id: _Name
@@ -78,6 +79,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     worker: Annotated[tuple[WorkerRule, ...], Meta(max_length=1_000)] = ()
     worker_buffer: Annotated[int, Meta(ge=0, le=GROUP_SLOTS_MAX)] = 1_000
     targets: str = ""
+    secrets: str = ""
+    secret_command: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
     term_grace_ms: _Ms = 10_000
     worker_silence_ms: _Ms = 60_000
     traces: bool = False
@@ -89,6 +92,10 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     connect_ms: _Ms = 1_000
     welcome_ms: _Ms = 5_000
     answer_ms: _Ms = 2_000
+
+
+_PATHS = ("data", "targets", "secrets")
+"""Settings that are paths, relative to the file."""
 
 
 def load(path: Path) -> ExecutorConfig:
@@ -129,8 +136,8 @@ def parse(raw: bytes, path: Path) -> ExecutorConfig:
     _check(config, path)
     folder = path.resolve().parent
     tls = config.tls.below(folder) if config.tls else None
-    targets = str(folder / config.targets) if config.targets else ""
-    return msgspec.structs.replace(config, data=str(folder / config.data), tls=tls, targets=targets)
+    below = {key: str(folder / name) if (name := getattr(config, key)) else "" for key in _PATHS}
+    return msgspec.structs.replace(config, tls=tls, **below)
 
 
 def _check(config: ExecutorConfig, path: Path) -> None:
@@ -153,6 +160,12 @@ def _check(config: ExecutorConfig, path: Path) -> None:
     if config.targets and not config.workers:
         hint = "remove workers = false: targets connect to the socket of workers"
         raise BadConfig(f"{path}: targets need the socket of workers", hint)
+    if config.secrets and config.secret_command:
+        text = f"{path}: secrets and secret_command both say where secrets are"
+        raise BadConfig(text, "remove one of the two")
+    if config.secret_command and not config.secret_command[0].startswith("/"):
+        text = f"{path}: secret_command {config.secret_command[0]!r} is not an absolute path"
+        raise BadConfig(text, "begin it with /")
     if not config.data or "\0" in config.data:
         raise BadConfig(f"{path}: data names no directory", "give a directory of its own")
 

@@ -52,7 +52,8 @@ class JobNeeds(View, frozen=True, kw_only=True):
 
     `payload` is what its handler is given, cut to what people read; `payload_hidden`: there is one,
     and the caller may not see it. It is tried `tries` times in all. `dead` is how many of its
-    launches were given up and wait for a person.
+    launches were given up and wait for a person. `secrets` are variables and names of secrets, such
+    as `PGPASSWORD:db/billing`; their values are not here.
     """
 
     handler: str = ""
@@ -76,6 +77,7 @@ class JobNeeds(View, frozen=True, kw_only=True):
     after_any: list[str] = []
     metrics: bool = False
     payload_hidden: bool = False
+    secrets: list[str] = []
 
 
 class JobView(View, frozen=True, kw_only=True):
@@ -88,7 +90,8 @@ class JobView(View, frozen=True, kw_only=True):
     `gate` is the closed gate that decides over its launches now. `held` says why the leader cannot
     read the schedule: then nothing is launched, and no instant has a row, until a leader can.
     Instants before `start_s` and after `end_s` do not count, 0 for no bound, and `calendar` leaves
-    days out, or all others, as its option says.
+    days out, or all others, as its option says. A job with `pause_after` is paused once that many
+    launches have `failed_in_a_row`. A launch begins up to `jitter_s` after its instant.
     """
 
     name: str
@@ -119,6 +122,9 @@ class JobView(View, frozen=True, kw_only=True):
     start_s: int = 0
     end_s: int = 0
     calendar: str = ""
+    pause_after: int = 0
+    failed_in_a_row: int = 0
+    jitter_s: int = 0
 
 
 class JobsRequest(Request, frozen=True, kw_only=True):
@@ -325,6 +331,7 @@ class PauseRequest(Request, frozen=True, kw_only=True):
     """Pause the jobs that `pattern` matches; `until_ms` 0 is until somebody resumes them.
 
     With `is_portion` only some thousand are, in the order of their names, from those after `after`.
+    With `is_next` each job is paused until just after its next instant, so that it skips that one.
     """
 
     pattern: NamedPattern
@@ -333,6 +340,12 @@ class PauseRequest(Request, frozen=True, kw_only=True):
     by: Person = ""
     after: Pattern = ""
     is_portion: bool = False
+    is_next: bool = False
+
+    def check(self) -> None:
+        """Refuse two ends."""
+        if self.is_next and self.until_ms:
+            raise InvalidInput("the next instant and until both say how long", "say one of the two")
 
 
 class ResumeRequest(Request, frozen=True, kw_only=True):
@@ -356,7 +369,8 @@ class PauseView(View, frozen=True, kw_only=True):
 class PauseReport(View, frozen=True, kw_only=True):
     """The jobs that a pause or resume changed, and those that were so already.
 
-    `pauses` are those of `unchanged` that were paused already. Of a portion, `left` is how many
+    `pauses` are those of `unchanged` that were paused already, and with `is_next` those of
+    `changed` too. Of a portion, `left` is how many
     jobs come after it.
     """
 

@@ -47,9 +47,12 @@ _JOB_KEYS: Final = (
 _NEEDS_KEYS: Final = (
     "handler? payload? priority collection? concurrency? where? cpu_milli? memory_bytes?"
     " heartbeat_ms? retries backoff_ms backoff_max_ms retry_on=retry_codes fatal_on=fatal_codes"
-    " dead parts each? after after_any"
+    " dead parts each? after after_any secrets"
 )
-_CHANGE_KEYS: Final = "gate changed_by? changed_at@changed_ms start? end? calendar?"
+_CHANGE_KEYS: Final = (
+    "gate changed_by? changed_at@changed_ms start? end? calendar? pause_after failed_in_a_row"
+    " jitter_s"
+)
 
 
 _OTHERS: Final = dict.fromkeys(
@@ -87,11 +90,16 @@ def jobs_command(settings: Settings, /, is_long: bool, **wanted: Any) -> None:
 @click.argument("pattern", default="", metavar="PATTERN", callback=not_empty)
 @jobs_option("pattern", is_needed=True)
 @click.option("--reason", default="", help="Shown with the job.")
+@click.option("--next", "is_next", is_flag=True, help="Skip the next instant of each job alone.")
 @until_options
 @asks_cell
-def pause_command(settings: Settings, pattern: str, reason: str, until_ms: int) -> None:
+def pause_command(
+    settings: Settings, pattern: str, reason: str, is_next: bool, until_ms: int
+) -> None:
     """Pause the jobs that PATTERN matches; instants that fall due meanwhile are skipped."""
-    request = PauseRequest(pattern=pattern, reason=reason, until_ms=until_ms)
+    if is_next and until_ms:
+        raise click.UsageError("--next ends with the next instant: leave --until and --for out")
+    request = PauseRequest(pattern=pattern, reason=reason, until_ms=until_ms, is_next=is_next)
     report = _in_portions(settings, table.PAUSE, request, "paused")
     _show(settings, report, "paused", _until(until_ms), "was paused already")
 
@@ -149,7 +157,10 @@ def _show(
         )
         return
     pauses = {pause.job: pause for pause in report.pauses}
-    lines = [f"{short_job_name(name)} {action}{until}" for name in report.changed]
+    lines = []
+    for name in report.changed:
+        end = _until(pauses[name].until_ms) if name in pauses else until
+        lines.append(f"{short_job_name(name)} {action}{end}")
     for name in report.unchanged:
         known = ""
         if (pause := pauses.get(name)) is not None:
@@ -256,6 +267,13 @@ def _timeout(view: JobView) -> str:
     return f"{format_duration(HANDLER_TIMEOUT_MS // 1000)}, unless the handler says otherwise"
 
 
+def _pause_after(view: JobView) -> str:
+    if not view.pause_after:
+        return ""
+    failures = render.number(view.pause_after, "failure")
+    return f"{failures} in a row, {view.failed_in_a_row} now"
+
+
 def job_pairs(view: JobView) -> list[tuple[str, str]]:
     """Return all that a job says, in the words of its options, for people."""
     needs = view.needs
@@ -270,6 +288,7 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("handler", needs.handler),
         ("payload", "hidden" if needs.payload_hidden else needs.payload),
         ("user", view.user),
+        ("secret", ", ".join(needs.secrets)),
         ("overlap", view.overlap),
         ("concurrency", str(needs.concurrency or "")),
         ("catchup", view.catchup),
@@ -277,6 +296,8 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("deadline", format_duration(view.deadline_s)),
         ("timeout", _timeout(view)),
         ("heartbeat", format_duration(needs.heartbeat_ms // 1000) if needs.heartbeat_ms else ""),
+        ("jitter", format_duration(view.jitter_s) if view.jitter_s else ""),
+        ("pause-after", _pause_after(view)),
         ("retries", str(needs.tries - 1) if retried else ""),
         ("backoff", format_duration(needs.backoff_ms // 1000) if retried else ""),
         ("backoff-max", format_duration(needs.backoff_max_ms // 1000) if retried else ""),

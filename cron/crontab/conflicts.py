@@ -15,6 +15,7 @@ _OF_RETRIES: Final = ("backoff", "backoff-max", "retry-on", "fatal-on")
 _OF_COMMANDS: Final = {
     "user": "it runs as the user of its worker",
     "cwd": "it runs in the directory of its worker",
+    "secret": "give it to its worker, as a file or in its environment",
     "retry-on": "a handler has no exit code, it raises Retry",
     "fatal-on": "a handler has no exit code, it raises Fatal",
 }
@@ -73,6 +74,10 @@ def _check_values(policies: Policies, problems: Problems) -> None:
         message = f"heartbeat {option.value} is longer than timeout {timeout.value}"
         hint = "the timeout would always come first: make it shorter, or remove one of the two"
         problems.error(option.line, option.value_column, message, hint)
+    if "deadline" in values and values["deadline"] <= values.get("jitter", 0):
+        option = given["deadline"]
+        message = "deadline may be over before the launch begins, which jitter delays"
+        problems.error(option.line, option.value_column, message, "make it longer than the jitter")
     if "deadline" in values and (rest_s := rests_s(retry_of(policies))) > values["deadline"]:
         option = given["deadline"]
         message = f"deadline is over before the last retry, which is after {rest_s} s of rest"
@@ -98,9 +103,12 @@ def rests_s(retry: Retry) -> int:
     return -(-total_ms * 11 // 10_000)
 
 
-def deadline_with_retries_s(deadline_s: int, retry: Retry, timeout_ms: int) -> int:
+def deadline_with_retries_s(
+    deadline_s: int, retry: Retry, timeout_ms: int, jitter_s: int = 0
+) -> int:
     """Return the default deadline of a job; `deadline_s` is the default for a single attempt. All
-    attempts and delays fit into it, up to the largest deadline.
+    attempts, delays and the jitter fit into it, up to the largest deadline.
     """
+    deadline_s += jitter_s
     attempts_s = -(-timeout_ms // 1000) * (retry.tries - 1)
     return min(deadline_s + rests_s(retry) + attempts_s, limits.DEADLINE_S_MAX)

@@ -12,6 +12,7 @@ from typing import Final
 from cron import limits
 from cron.calendar.zones import zone, zone_names
 from cron.crontab.reading import Problems
+from cron.crontab.secretive import HINT, secret_in
 from cron.errors import ScheduleError
 
 DEFAULT_SHELL: Final = "/bin/sh"
@@ -25,7 +26,7 @@ _EMPTY: Final = {"CRON_TZ": "CRON_TZ=UTC", "SHELL": f"SHELL={DEFAULT_SHELL}"}
 """Hints for variables that must not be empty."""
 EXPAND_HINT: Final = "write it out, or set it in the command, where the shell reads it"
 
-_OVERRIDDEN: Final = (
+OVERRIDDEN: Final = (
     "RAFTCRON_LAUNCH",
     "RAFTCRON_JOB",
     "RAFTCRON_SCHEDULED_TIME",
@@ -36,7 +37,7 @@ _OVERRIDDEN: Final = (
     "RAFTCRON_LEDGER",
 )
 """Variables that each launch sets, after the crontab's lines."""
-_GIVEN: Final = ("SHELL", "PATH", "HOME", "LOGNAME", "USER")
+GIVEN: Final = ("SHELL", "PATH", "HOME", "LOGNAME", "USER")
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _ADDRESS: Final = re.compile(r"[^\s,;:<>()@\"\\$%&|]+(?:@[A-Za-z0-9.-]+)?", re.ASCII)
 _COMMENT = re.compile(r"[ \t]+#")
@@ -133,15 +134,18 @@ class Environment:
 
     def _warn_of_likely_mistakes(self, name: str, value: str, line: int) -> None:
         """Warn about settings that have no effect, or another one than they seem to have."""
-        if name in _OVERRIDDEN:
+        if name in OVERRIDDEN:
             hint = "remove it: each launch has its own"
             self._problems.warn(line, 1, f"{name} is set anew for each launch", hint)
+        elif found := secret_in(name, value):
+            message = f"{name} holds what looks like {found}"
+            self._problems.warn(line, 1, message, HINT.format(name=name))
         elif name == "USER":
             message = "USER does not change who the job runs as"
             hint = "set the option user of the job, or use the user column of a system crontab"
             self._problems.warn(line, 1, message, hint)
         # A value may contain a plain $, such as a password: warn only about names of variables.
-        known = {name, *_GIVEN, *self._values}
+        known = {name, *GIVEN, *self._values}
         for match in _REFERENCE.finditer(value):
             if (match[1] or match[2]) in known:
                 message = f"{name} keeps {match[0]} as it stands: nothing is expanded here"

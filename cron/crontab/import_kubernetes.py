@@ -66,6 +66,7 @@ def _import(name: str, spec: dict[str, Any], imported: Imported) -> None:
         "zone": spec.get("timeZone") or (zoned[1] if zoned else None),
         "command": _command(command),
         "env": _environment(name, container, imported) or None,
+        "secret": _secrets(name, container, imported) or None,
         "cwd": container.get("workingDir"),
         "timeout": f"{timeout_s}s" if timeout_s else None,
         "deadline": f"{deadline_s}s" if deadline_s else None,
@@ -101,10 +102,27 @@ def _environment(name: str, container: dict[str, Any], imported: Imported) -> di
     for one in container.get("env") or []:
         if "value" in one:
             found[str(one["name"])] = str(one["value"])
-        else:
+        elif not _reference(one):
             imported.note(name, f"variable {one['name']}, whose value is elsewhere in Kubernetes")
     if container.get("envFrom"):
         imported.note(name, "envFrom: variables of a ConfigMap or Secret")
+    return found
+
+
+def _reference(variable: dict[str, Any]) -> dict[str, Any]:
+    """Return which key of which Secret a variable is, empty for other variables."""
+    found: dict[str, Any] = (variable.get("valueFrom") or {}).get("secretKeyRef") or {}
+    return found
+
+
+def _secrets(name: str, container: dict[str, Any], imported: Imported) -> list[str]:
+    """Return variables that are keys of Secrets: the key KEY of Secret NAME is our NAME/KEY."""
+    found = []
+    for one in container.get("env") or []:
+        if "value" not in one and (key := _reference(one)):
+            secret = f"{key['name']}/{key['key']}"
+            found.append(f"{one['name']}:{secret}")
+            imported.note(name, f"secret {secret}: put it where executors find secrets")
     return found
 
 

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from cron.calendar.duration import format_duration
+from cron.calendar.expression import parse
+from cron.calendar.schedule import shortest_period_s
 from cron.crontab.imported import Imported, plain_name
-from cron.errors import InvalidInput
+from cron.errors import InvalidInput, ScheduleError
+from cron.limits import JITTER_S_MAX
 
 Unit = dict[str, list[str]]
 """The values of each `Section.Key`, in their order."""
@@ -107,13 +110,20 @@ def _import(name: str, timer: Unit, service: Unit, imported: Imported) -> None:
         "catchup": None if is_persistent else "none",
         "overlap": "forbid",  # a unit that runs is not started again
     }
+    delay = (timer.get("Timer.RandomizedDelaySec") or [""])[-1]
+    delay_s = _seconds(delay)
+    is_left = bool(delay) and not delay_s
     for number, (schedule, zone) in enumerate(schedules, 1):
         own = plain if number == 1 else f"{plain}-{number}"
-        imported.add(name, {"name": own, "schedule": schedule, "zone": zone, **common})
-    for key in ("RandomizedDelaySec", "OnBootSec", "OnStartupSec", "OnActiveSec", "WakeSystem"):
+        jitter_s = delay_s if delay_s and _fits(schedule, delay_s) else 0
+        is_left = is_left or jitter_s != delay_s
+        jitter = {"jitter": f"{jitter_s}s" if jitter_s else None}
+        imported.add(name, {"name": own, "schedule": schedule, "zone": zone, **common, **jitter})
+    if is_left:
+        imported.note(name, f"RandomizedDelaySec={delay}: write ? for the minute, or jitter")
+    for key in ("OnBootSec", "OnStartupSec", "OnActiveSec", "WakeSystem"):
         if timer.get(f"Timer.{key}"):
-            way = ": write ? for the minute" if key == "RandomizedDelaySec" else ""
-            imported.note(name, f"{key}={timer[f'Timer.{key}'][-1]}{way}")
+            imported.note(name, f"{key}={timer[f'Timer.{key}'][-1]}")
     left = [
         key.partition(".")[2]
         for key in service
@@ -210,3 +220,13 @@ def _field(text: str) -> str:
     """Return a part of OnCalendar as a field: ranges are `..`, numbers may begin with zeros."""
     text = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text.replace("..", "-"))
     return re.sub(r"^0/", "*/", text)
+
+
+def _fits(schedule: str, delay_s: int) -> bool:
+    """Return whether a job with this schedule may have that jitter."""
+    try:
+        expression = parse(schedule)
+    except ScheduleError:
+        return False
+    period_s = expression.every_s or shortest_period_s(expression.sample)
+    return delay_s < period_s and delay_s <= JITTER_S_MAX

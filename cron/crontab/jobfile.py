@@ -22,7 +22,7 @@ from cron.crontab.jobs import (
     is_reboot,
     read_schedule,
 )
-from cron.crontab.options import KNOWN, Option, option_text, read_options, unknown_key
+from cron.crontab.options import KNOWN, Option, option_texts, read_options, unknown_key
 from cron.crontab.payload import dump_payload, read_payload
 from cron.crontab.reading import Problems, Reading, is_readable
 from cron.errors import InvalidInput, ScheduleError
@@ -250,11 +250,12 @@ class _JobTable:
                 continue
             line, column = self.place(key)
             try:
-                value = option_text(key, self._table[key])
+                values = option_texts(key, self._table[key])
             except InvalidInput as error:
                 self.error(key, str(error), error.hint)
                 continue
-            yield Option(key, "" if "\0" in value else value, line, column, column)
+            for value in values:
+                yield Option(key, "" if "\0" in value else value, line, column, column)
 
     def payload(self) -> bytes | None:
         """Return the payload of a handler, empty for a command; None after reporting an error."""

@@ -18,6 +18,7 @@ from cron.crontab.conflicts import deadline_with_retries_s, retry_of
 from cron.crontab.environment import MAILTO, mail_addresses
 from cron.crontab.options import KNOWN, Policies
 from cron.crontab.reading import Problems
+from cron.crontab.secretive import HINT, PAYLOAD_HINT, secret_in_payload, secret_in_text
 from cron.errors import ScheduleError
 from cron.job import Bounds, Job, OnLost, Schedule
 from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
@@ -86,8 +87,33 @@ class JobList:
             option = declared.policies.given[key]
             self._problems.error(option.line, option.value_column, *fault)
             return
+        if jitter_s := values.get("jitter", 0):
+            period_s = declared.expression.every_s or shortest_period_s(declared.expression.sample)
+            if jitter_s >= period_s:
+                option = declared.policies.given["jitter"]
+                message = f"jitter is not shorter than the {period_s} s between two instants"
+                hint = "make it shorter, so that a launch begins before the next one is due"
+                self._problems.error(option.line, option.value_column, message, hint)
+                return
         if self._has_room(declared):
             self.jobs.append(_job(name, declared))
+            self._warn_of_secrets(declared)
+
+    def _warn_of_secrets(self, declared: Declaration) -> None:
+        """Warn about secrets in clear, and variables that a secret sets although a line does."""
+        values, line = declared.policies.values, declared.line
+        is_handler = "handler" in values
+        if is_handler and (found := secret_in_payload(declared.payload.decode(errors="replace"))):
+            message = f"payload holds what looks like {found}"
+            self._problems.warn(line, 1, message, PAYLOAD_HINT)
+        elif not is_handler and (found := secret_in_text(f"{declared.script}\n{declared.stdin}")):
+            message = f"command holds what looks like {found}"
+            self._problems.warn(line, 1, message, HINT.format(name="VARIABLE"))
+        both = {variable for variable, _ in values.get("secret", ())} & dict(declared.env).keys()
+        for variable in sorted(both):
+            option = declared.policies.given["secret"]
+            message = f"{variable} is set by a line of the environment as well: the secret counts"
+            self._problems.warn(option.line, option.value_column, message, "remove that line")
 
     def _has_room(self, declared: Declaration) -> bool:
         size = _size_bytes(declared)
@@ -202,7 +228,7 @@ def _job(name: str, declared: Declaration) -> Job:
     if "deadline" not in policies.values:
         timeout_ms = work.timeout_ms if work.timeout_ms < NO_TIMEOUT_MS else 0
         period_s = default_deadline_s(declared.expression)
-        deadline_s = deadline_with_retries_s(period_s, job.retry, timeout_ms)
+        deadline_s = deadline_with_retries_s(period_s, job.retry, timeout_ms, job.jitter_s)
     return msgspec.structs.replace(job, work=work, deadline_s=deadline_s)
 
 

@@ -18,6 +18,7 @@ from cron.alert_rules import Condition, JobAlerts
 from cron.calendar.duration import parse_duration
 from cron.crontab.bounds import parse_calendar, parse_moment
 from cron.crontab.conditions import OF_JOBS, parse_conditions
+from cron.crontab.environment import GIVEN, OVERRIDDEN
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
 from cron.job import COMMAND, Bounds, Catchup, Job, OnLost, Overlap, Retry
@@ -53,11 +54,20 @@ _UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-_NUMBERS: Final = ("priority", "concurrency", "retries", "parts")
+_NUMBERS: Final = ("priority", "concurrency", "retries", "parts", "pause-after")
 _LISTS: Final = ("retry-on", "fatal-on")
 _JOBS: Final = ("after", "after-any")
 _TEXTS: Final = ("alert", "to")
 _MOMENTS: Final = ("start", "end")
+_REPEATED: Final = ("secret",)
+"""Options that a job may have several times: their values are put together."""
+_SECRET: Final = re.compile(
+    r"(?P<variable>[A-Za-z_][A-Za-z0-9_]*):(?P<name>[A-Za-z0-9_./-]+)", re.ASCII
+)
+_VARIABLE_HINT: Final = (
+    "write VARIABLE:NAME like secret=PGPASSWORD:db/billing; a name has A-Z a-z 0-9 _ . - and / "
+    "between its parts"
+)
 _CHANNEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
@@ -143,7 +153,7 @@ def read_options(options: Iterable[Option], tenant: str, problems: Problems) -> 
         earlier = policies.given.setdefault(option.key, option)
         if option.key not in KNOWN:
             problems.error(option.line, option.key_column, *unknown_key(option.key, KNOWN))
-        elif earlier is not option:
+        elif earlier is not option and option.key not in _REPEATED:
             problems.error(
                 option.line,
                 option.key_column,
@@ -168,7 +178,10 @@ def _read_option(option: Option, policies: Policies, problems: Problems) -> None
         if len(option.value) > limits.OPTION_VALUE_CHARS_MAX:
             message = f"{key} is longer than {limits.OPTION_VALUE_CHARS_MAX} characters"
             raise InvalidInput(message, "shorten it")
-        policies.values[key] = KNOWN[key].read(key, option.value)
+        value = KNOWN[key].read(key, option.value)
+        if key in _REPEATED and key in policies.values:
+            value = _checked_secrets((*policies.values[key], *value))
+        policies.values[key] = value
     except ScheduleError as error:
         offset = max(error.column, 1) - 1
         if option.value_column == option.key_column and offset:
@@ -240,6 +253,10 @@ def _duration_ms(most_s: int, key: str, text: str) -> int:
 def _deadline_s(key: str, text: str) -> int:
     least_s, most_s = limits.DEADLINE_S_MIN, limits.DEADLINE_S_MAX
     return parse_duration(text, what=key, least_s=least_s, most_s=most_s)
+
+
+def _jitter_s(key: str, text: str) -> int:
+    return parse_duration(text, what=key, least_s=1, most_s=limits.JITTER_S_MAX)
 
 
 def _cwd(_: str, text: str) -> str:
@@ -349,6 +366,35 @@ def _channels(key: str, text: str) -> tuple[str, ...]:
     return names
 
 
+def _secrets(_: str, text: str) -> tuple[tuple[str, str], ...]:
+    """Return variables, and the secrets that they are set to."""
+    found: list[tuple[str, str]] = []
+    for word in map(str.strip, text.split(",")):
+        match = _SECRET.fullmatch(word)
+        parts = match["name"].split("/") if match else [""]
+        if match is None or not {"", ".", ".."}.isdisjoint(parts) or match["name"][0] == "-":
+            raise InvalidInput(f"secret {word[:40]!r} is not a variable and a name", _VARIABLE_HINT)
+        if len(match["name"]) > limits.SECRET_NAME_CHARS_MAX:
+            most = limits.SECRET_NAME_CHARS_MAX
+            raise InvalidInput(f"secret {word[:40]!r} has a name of more than {most}", "shorten it")
+        if (variable := match["variable"]) in (*GIVEN, *OVERRIDDEN):
+            message = f"secret sets {variable}, which each launch has of its own"
+            raise InvalidInput(message, "choose another variable")
+        found.append((variable, match["name"]))
+    return _checked_secrets(tuple(found))
+
+
+def _checked_secrets(secrets: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the secrets of a job, if there are not too many, and none is set twice."""
+    variables = [variable for variable, _ in secrets]
+    if twice := next((one for one in variables if variables.count(one) > 1), ""):
+        raise InvalidInput(f"secret sets {twice} twice", "remove one of the two")
+    if len(secrets) > limits.SECRETS_MAX:
+        message = f"secret names more than {limits.SECRETS_MAX} secrets"
+        raise InvalidInput(message, "put several values into one secret")
+    return secrets
+
+
 KNOWN: Final[dict[str, Known]] = {
     "name": Known(Job, "name", _name),
     "timeout": Known(WorkSpec, "timeout_ms", _timeout_ms),
@@ -381,8 +427,29 @@ KNOWN: Final[dict[str, Known]] = {
     "start": Known(Bounds, "start_s", parse_moment),
     "end": Known(Bounds, "end_s", parse_moment),
     "calendar": Known(Bounds, "calendar", parse_calendar),
+    "secret": Known(WorkSpec, "secrets", _secrets),
+    "pause-after": Known(Job, "pause_after", partial(_number, 1, limits.PAUSE_AFTER_MAX)),
+    "jitter": Known(Job, "jitter_s", _jitter_s),
 }
 """Every option of a job, by key."""
+
+
+def option_texts(key: str, value: Any) -> list[str]:
+    """Return an option's value in a job file as the texts that a crontab would have: one, or of an
+    option that may come several times one for each item.
+
+    Raises:
+        InvalidInput: the value has the wrong type for the option.
+    """
+    if key not in _REPEATED or isinstance(value, str):
+        return [option_text(key, value)]
+    if isinstance(value, dict) and all(type(one) is str for one in value.values()):
+        value = [f"{variable}:{name}" for variable, name in value.items()]
+    if isinstance(value, list) and value and all(type(one) is str for one in value):
+        if wrong := next((one for one in value if "," in one), ""):
+            raise InvalidInput(f"{key} {wrong[:40]!r} has a comma", "write each as an item")
+        return value
+    raise InvalidInput(f"{key} is not a list of texts", f'write {key} = ["PGPASSWORD:db/billing"]')
 
 
 def option_text(key: str, value: Any) -> str:

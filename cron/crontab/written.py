@@ -52,6 +52,7 @@ def _keys(job: Job) -> Iterator[tuple[str, Any]]:
         yield "command", work.argv[-1] if len(work.argv) == _OF_SHELL else " ".join(work.argv)
         yield "stdin", work.stdin or None
         yield "env", dict(work.env) or None
+        yield "secret", [":".join(secret) for secret in work.secrets] or None
     yield from _bounds(job)
     yield "user", work.user or None
     yield "cwd", work.cwd or None
@@ -62,7 +63,9 @@ def _keys(job: Job) -> Iterator[tuple[str, Any]]:
     yield "catchup", _label(job.catchup, default.catchup)
     yield "on-lost", _label(job.on_lost, default.on_lost)
     yield "deadline", _deadline(job)
+    yield "jitter", format_duration(job.jitter_s) if job.jitter_s else None
     yield from _retries(job.retry)
+    yield "pause-after", job.pause_after or None
     yield "after", [*job.after] or None
     yield "after-any", [*job.after_any] or None
     yield "priority", work.priority if work.priority != WorkSpec(()).priority else None
@@ -130,7 +133,7 @@ def _deadline(job: Job) -> str | None:
         usual_s = default_deadline_s(parse(job.schedule.text))
     except ScheduleError:
         return format_duration(job.deadline_s)
-    usual_s = deadline_with_retries_s(usual_s, job.retry, timeout_ms)
+    usual_s = deadline_with_retries_s(usual_s, job.retry, timeout_ms, job.jitter_s)
     return format_duration(job.deadline_s) if job.deadline_s != usual_s else None
 
 

@@ -56,6 +56,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.NO_EXECUTOR: "no executor that could run it was there",
     Reason.PREDECESSOR: "what it follows did not succeed",
     Reason.CANCELLED: "somebody cancelled it while it waited",
+    Reason.SECRET: "its executor could not read a secret that its job names",
 }
 """Why a launch is in its state, as the second half of a sentence."""
 _ENDED_BY: Final = (Reason.KILLED, Reason.REPLACED)

@@ -19,7 +19,6 @@ from cron.where import HOST_LABEL
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
-from launcher.protocol.reports import GroupOffer
 
 _log = structlog.get_logger()
 
@@ -50,7 +49,7 @@ class Executors:
         self._drained: frozenset[str] = frozenset()
         self._storing: dict[str, tuple[int, int]] = {}  # -> (outputs, since when not fewer)
         # As they were placed, and by which revision of the rules.
-        self._offers: dict[int, tuple[int, int, tuple[GroupOffer, ...], int]] = {}
+        self._offers: dict[int, tuple[object, ...]] = {}
         self._rules_revision = -1
         self._grants = ExecutorGrants({}, are_needed=False)
         self._refused_claims: dict[str, tuple[str, ...]] = {}  # as they were logged
@@ -128,7 +127,9 @@ class Executors:
             self._take_away(executor, queues)
         self._numbers[executor] = record.number
         places.set_clock(record.number, session.ahead_ms)
-        offer = (record.joined_ms, record.slots, session.offers, self._rules_revision)
+        knows_secrets = session.greeting.knows_secrets
+        rules = self._rules_revision
+        offer = (record.joined_ms, record.slots, session.offers, rules, knows_secrets)
         if self._offers.get(record.number) != offer or record.number not in places.views:
             self._offers[record.number] = offer
             granted = self._granted(record, session)
@@ -147,9 +148,13 @@ class Executors:
                 record.cpu_milli,
                 record.memory_bytes,
             )
-            places.put(
-                msgspec.structs.replace(place, users=granted.users, withheld=granted.withheld)
+            place = msgspec.structs.replace(
+                place,
+                users=granted.users,
+                withheld=granted.withheld,
+                knows_secrets=knows_secrets,
             )
+            places.put(place)
             queues.serve(record.number, granted.offers)
 
     def _granted(self, record: ExecutorRecord, session: Session) -> Granted:

@@ -306,14 +306,16 @@ class AlertIndex:
         marks, after_s = record.marks or a.NO_MARKS, rule.condition.after_s
         known = self._state.alerts.open.get(rule.name, {}).get(record.name)
         at_s = self._waits_since(record, known)
-        floor_s = max(at_s, self._floor_ms // 1000)
+        delay_s = -(-_delay_ms(record, at_s) // 1000)
+        floor_s = max(at_s + delay_s, self._floor_ms // 1000)
         if at_s and now_ms // 1000 - floor_s >= after_s:
             name = str(LaunchName(record.name, at_s))
-            return a.Evidence(now_ms // 1000 - at_s, at_s * 1000, (name,))
+            return a.Evidence(now_ms // 1000 - at_s - delay_s, at_s * 1000, (name,))
         if at_s:
             self._note_look(record.number, (floor_s + after_s) * 1000)
         for row in self._begun_of(record):
             late_ms = row.begun_at_ms - row.scheduled_s * 1000
+            late_ms -= _delay_ms(record, row.scheduled_s)
             if late_ms > after_s * 1000 and row.attempt == 1 and not row.trigger:
                 return a.Evidence(
                     late_ms // 1000, 0, (str(LaunchName(record.name, row.scheduled_s)),)
@@ -553,3 +555,8 @@ def _fires(condition: Condition, value: int) -> bool:
     if condition.kind is AlertKind.DISK_FILLING:
         return value >= condition.count
     return value >= condition.after_s
+
+
+def _delay_ms(record: JobRecord, at_s: int) -> int:
+    """Return how long the jitter of a job delays the launch of an instant."""
+    return record.job.delay_ms(at_s) if record.job is not None else 0

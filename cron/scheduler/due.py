@@ -124,7 +124,13 @@ class DueHeap:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = Line(key)
-            like = (line, job.catchup, job.overlap, job.deadline_s, bool(job.follows))
+            like = (
+                line,
+                job.catchup,
+                job.overlap,
+                job.deadline_s,
+                bool(job.follows or job.jitter_s),
+            )
             group = scheduled.groups.get(like)
             if group is None:
                 group = scheduled.groups[like] = _Group(like, scheduled, line)

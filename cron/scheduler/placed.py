@@ -18,7 +18,7 @@ those of other jobs (`due`)."""
 
 class Placed(NamedTuple):
     """What launches of a job need, and in which flows they wait. `is_usual`: a launch needs one
-    slot and nothing else, and does not wait for other launches."""
+    slot and nothing else, and waits neither for other launches nor for its jitter."""
 
     wanted: Wanted
     live: FlowKey
@@ -30,19 +30,20 @@ def placed_of(name: str, job: Job) -> Placed:
     """Return what launches of a job need, and in which flows they wait."""
     tenant, _ = split_job_name(name)
     work, every_s = job.work, job.schedule.every_s
-    needed = (job.pool, job.where, work.cpu_milli, work.memory_bytes, work.user)
+    needs = (work.user, bool(work.secrets))
+    needed = (job.pool, job.where, work.cpu_milli, work.memory_bytes, *needs)
     is_patient = job.deadline_s >= PATIENT_S and not 0 < every_s < PATIENT_S
     priority = min(max(work.priority, 0), 9)
     alike = (tenant, priority, needed, job.parts, job.each, job.is_limited, is_patient)
     placed = _placed_alike(*alike)
-    return placed._replace(is_usual=False) if job.follows else placed
+    return placed._replace(is_usual=False) if job.follows or job.jitter_s else placed
 
 
 @lru_cache(FLOW_KEYS_MAX)
 def _placed_alike(
     tenant: str,
     priority: int,
-    needed: tuple[str, str, int, int, str],
+    needed: tuple[str, str, int, int, str, bool],
     parts: int,
     each: str,
     is_limited: bool,

@@ -55,7 +55,8 @@ class Place(msgspec.Struct, frozen=True):
     `number` is its number in State, from 0 to NUMBER_MAX. `cpu_milli` (thousandths of a CPU) and
     `memory_bytes` are what its launches may use together, 0 for no limit. `users` are those that
     its commands may run as, None for any. `withheld` are pools that it would serve, and that the
-    cell does not grant it.
+    cell does not grant it. With `knows_secrets`, it gives commands the secrets that their jobs
+    name.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Place(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     users: tuple[str, ...] | None = None
     withheld: tuple[str, ...] = ()
+    knows_secrets: bool = False
 
     def runs_as(self, user: str) -> bool:
         """Return whether commands run there as a user; "" is the executor's own, which it always
@@ -96,6 +98,7 @@ class Need(msgspec.Struct, frozen=True, cache_hash=True):
     cpu_milli: int = 0
     memory_bytes: int = 0
     user: str = ""
+    has_secrets: bool = False
 
     @property
     def takes_resources(self) -> bool:
@@ -145,6 +148,8 @@ class SlotGroup(msgspec.Struct, eq=False):
         """Return whether one more launch fits now. A launch that takes nothing of a resource fits
         although too much of that resource was taken."""
         is_open = self.used < self.limit and not self.view.is_cordoned
+        if need.has_secrets and not self.view.place.knows_secrets:
+            return False
         return is_open and not (need.takes_resources and self.view.is_short(need))
 
 
@@ -178,8 +183,10 @@ class ExecutorView:
         self.weigh()
 
     def fits(self, need: Need) -> bool:
-        """Return whether an idle executor would have enough for the need."""
+        """Return whether an idle executor would have enough for the need, and its secrets."""
         place = self.place
+        if need.has_secrets and not place.knows_secrets:
+            return False
         return (not place.cpu_milli or need.cpu_milli <= place.cpu_milli) and (
             not place.memory_bytes or need.memory_bytes <= place.memory_bytes
         )

@@ -398,8 +398,10 @@ class _Choice:
             self._queues.enqueue(launch, job, self._now_ms)
 
     def _is_stopped(self, launch: LaunchRow, job: Job) -> bool:
-        """Return whether a launch was skipped now, or is held by a closed gate or by a launch that
-        it follows."""
+        """Return whether a launch was skipped now, or is held by its jitter, a closed gate or a
+        launch that it follows."""
+        if job.jitter_s and self._is_early(launch, job):
+            return True
         reason = self._reason_to_skip(launch, job)
         gate = self._queues.gates.of(self._by_number[launch.number], job, self._now_ms)
         if reason is NONE and gate is None:  # the usual case, cheap
@@ -412,6 +414,15 @@ class _Choice:
             self._skip_one(launch, Reason.GATED, Note(note.code, note.args[:1]))
         else:
             self._skip_one(launch, reason)
+        return True
+
+    def _is_early(self, launch: LaunchRow, job: Job) -> bool:
+        """Return whether a launch is held for the jitter of its job: one by schedule that has never
+        begun. Whether it may begin is decided when that is over."""
+        begins_ms = launch.scheduled_s * 1000 + job.delay_ms(launch.scheduled_s)
+        if launch.attempt or not launch.is_scheduled or self._now_ms >= begins_ms:
+            return False
+        self._queues.hold(launch, job, begins_ms)
         return True
 
     def _waits_for_other(self, launch: LaunchRow, job: Job) -> bool:
@@ -664,6 +675,8 @@ class _Choice:
         else:
             if not self._is_held(record):
                 return True
+            if job.jitter_s and job.overlap is REPLACE and not self._replace(launch, job):
+                return False  # nobody judged it since its jitter was over
             held_until_ms = record.held_until_ms
         self._queues.put_back(launch, max(held_until_ms, self._now_ms + HELD_REST_MS))
         return False

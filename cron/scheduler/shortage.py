@@ -43,6 +43,10 @@ def why_not(places: Places, need: Need, parts: int = 1, each: str = "") -> str:
     fitting = lets
     if each:
         return _each_missing(need, fitting)
+    if need.has_secrets and not any(group.view.place.knows_secrets for group in fitting):
+        none = _none_of(len(fitting), f"that match{_s(len(fitting), 'es')}")
+        way_out = "set secrets or secret_command in the configuration of one"
+        return f"it names secrets: {none} can read any; {way_out}"
     if not any(group.view.fits(need) for group in fitting):
         return _size_missing(need, fitting)
     return _room_missing(need, fitting, parts)
@@ -115,6 +119,8 @@ def _each_missing(need: Need, groups: Sequence[SlotGroup]) -> str:
 
 def _lacks(group: SlotGroup, need: Need) -> str:
     """What an executor that matches lacks; empty if there is room."""
+    if need.has_secrets and not group.view.place.knows_secrets:
+        return "without secrets"
     if not group.view.fits(need):
         return "too small for it"
     if group.used >= group.limit:

@@ -148,6 +148,11 @@ def _held(
     gate = gate_of(state, record, job, now_ms)
     if gate is not None:
         return WaitReason(sentence(note_of(gate)), gate.until_ms)
+    if job.jitter_s and not (row.attempt or row.trigger or row.by):
+        begins_ms = row.scheduled_s * 1000 + job.delay_ms(row.scheduled_s)
+        if now_ms < begins_ms:
+            at = format_time(-(-begins_ms // 1000))
+            return WaitReason(f"its jitter lets it begin at {at}", begins_ms)
     if job.follows and not (row.attempt or row.trigger or row.by):
         followed = in_the_way(state, job, row.scheduled_s)
         if followed is not None:

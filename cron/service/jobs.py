@@ -47,6 +47,8 @@ NEXT_SHOWN = 3
 """Times at which a job is launched next, in the list of jobs."""
 PAYLOAD_SHOWN_BYTES = 1_000
 """Of each job's payload, in lists of a hundred thousand jobs."""
+NEXT_AT_ONCE: Final = 500
+"""Jobs of one portion that skip their next instants, which may all differ: an entry for each."""
 PAUSED_AT_ONCE: Final = 5_000
 """Jobs that one entry pauses or resumes: at most 1 MB of names, some milliseconds for a replica."""
 
@@ -99,6 +101,7 @@ def _needs(record: JobRecord, job: Job, *, shows_payload: bool) -> JobNeeds:
         fatal_codes=list(job.retry.fatal_codes),
         after=list(job.after),
         after_any=list(job.after_any),
+        secrets=[":".join(secret) for secret in job.work.secrets],
         dead=len(record.dead),
     )
 
@@ -119,9 +122,45 @@ async def pause(replica: Replica, request: PauseRequest) -> PauseReport:
     Raises:
         UnknownJob: the pattern matches none. OutcomeUnknown: some of them were paused.
     """
+    if request.is_next:
+        return await _pause_next(replica, request)
     names, left = await _matching(replica, request)
     command = c.Pause((), request.reason, request.until_ms, request.by)
     return await _change(replica, names, command, left)
+
+
+async def _pause_next(replica: Replica, request: PauseRequest) -> PauseReport:
+    """Pause jobs until just after the next instant of each: those with the same one together. A job
+    with a longer pause, or without an instant to come, is left as it is: to ask twice skips one.
+
+    Raises:
+        UnknownJob: the pattern matches none. OutcomeUnknown: some of them were paused.
+    """
+    names, left = await _matching(replica, request, NEXT_AT_ONCE)
+    now_ms, known = replica.clock.wall_ms(), replica.state.jobs
+    together: dict[int, list[str]] = {}
+    async for name in in_turns(names):
+        record = known.get(name)
+        job = record.job if record is not None else None
+        if record is not None and job is not None:
+            times_s = _next_s(record, job, None, now_ms)
+            together.setdefault(times_s[0] * 1000 + 1 if times_s else 0, []).append(name)
+    unchanged, changed = together.pop(0, []), list[str]()
+    for until_ms, some in together.items():
+        command = c.Pause((), request.reason, until_ms, request.by)
+        try:
+            report = await _change(replica, some, command, left)
+        except CronError as error:
+            if not changed:
+                raise
+            text = f"it is done for {len(changed)} of {len(names)} jobs, and then: {error}"
+            raise OutcomeUnknown(text, "repeat it: a job that is paused stays so") from error
+        changed += report.changed
+        unchanged += report.unchanged
+    pauses = _pauses(replica, sorted(changed + unchanged))
+    return PauseReport(
+        changed=sorted(changed), unchanged=sorted(unchanged), pauses=pauses, left=left
+    )
 
 
 async def resume(replica: Replica, request: ResumeRequest) -> PauseReport:
@@ -141,7 +180,7 @@ async def resume(replica: Replica, request: ResumeRequest) -> PauseReport:
 
 
 async def _matching(
-    replica: Replica, request: PauseRequest | ResumeRequest
+    replica: Replica, request: PauseRequest | ResumeRequest, most: int = PAUSED_AT_ONCE
 ) -> tuple[list[str], int]:
     """Return the jobs that a request is about, and how many come after this portion of them."""
     records = list(replica.state.jobs.values())
@@ -150,7 +189,7 @@ async def _matching(
     if not names and not request.after:
         raise no_such_job(request.pattern)
     names = names[bisect_right(names, request.after) :]
-    portion = names[:PAUSED_AT_ONCE] if request.is_portion else names
+    portion = names[:most] if request.is_portion else names
     return portion, len(names) - len(portion)
 
 
@@ -179,13 +218,18 @@ async def _change(
             _log.info(
                 what, jobs=first + len(portion), left=len(names) - first - len(portion) + left
             )
+    pauses = _pauses(replica, unchanged)
+    return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses, left=left)
+
+
+def _pauses(replica: Replica, names: list[str]) -> list[PauseView]:
+    """Return the pauses that hold for these jobs."""
     now_ms = replica.clock.wall_ms()
-    pauses = [
+    return [
         PauseView.of(paused, job=name)
-        for name in unchanged
+        for name in names
         if (paused := _pause_of(replica.state.jobs.get(name), now_ms)) is not None
     ]
-    return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses, left=left)
 
 
 async def next_times_of(replica: Replica, request: NextRequest) -> NextTimes:

@@ -67,6 +67,7 @@ class Context(msgspec.Struct):
     over_tasks: list[int] = []
     amended_tasks: dict[int, None] = {}
     marked: dict[int, None] = {}
+    paused: dict[str, None] = {}  # jobs that this entry pauses without a command
     origin: str = ""
     origin_left: int = 0
 

@@ -47,6 +47,8 @@ def _fields(struct: msgspec.Struct) -> Iterator[tuple[str, str]]:
             yield from _fields(value)
         elif name == "env":
             yield from ((f"{ENV}{variable}", text) for variable, text in value)
+        elif name == "secrets":
+            yield "secrets", ",".join(map(":".join, value))
         elif name == "argv":
             # A command of a crontab is the last argument of its shell.
             yield "command", value[-1] if value else ""

@@ -70,6 +70,9 @@ _FIELDS: Final = 9
 only `ResetClock` looks at it: to refuse it would stop ordinary tasks during an upgrade."""
 
 
+_NEWEST: Final = 11
+"""The format that brought secrets, pauses after failures, and jitter of jobs. An older leader would
+let executors of older releases start a job without its secrets, and begin launches at once."""
 _SPECIAL: Final = frozenset("LW#")
 
 
@@ -96,6 +99,13 @@ def _of_role(command: access.GrantRole | access.RevokeRole | access.CreateToken)
 
 def _of_job(job: Job) -> Needed | None:
     """Return what a job needs because of its options, None if every release knows them."""
+    newest = {
+        "secret=": bool(job.work.secrets),
+        "pause-after=": job.pause_after > 0,
+        "jitter=": job.jitter_s > 0,
+    }
+    if option := next((option for option, is_set in newest.items() if is_set), ""):
+        return Needed(_NEWEST, f"{option} of job {job.name}")
     if job.schedule.bounds is not None:
         return Needed(_BOUNDS, f"start=, end= or calendar= of job {job.name}")
     if not _SPECIAL.isdisjoint(job.schedule.resolved):

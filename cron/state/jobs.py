@@ -132,6 +132,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
     record.revision = state.catalog
     record.horizon_s = command.effective_s
     record.job = job
+    record.failed_in_a_row = 0  # of what the job was
     state.note_job(record)
     record.spans.append(span)
     forgetting.compact(record, 0)
@@ -153,6 +154,7 @@ def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
     record.revision = context.state.catalog
     record.job = None
     record.marks = None
+    record.failed_in_a_row = 0
     context.state.note_job(record)
     record.paused = None
 
@@ -185,20 +187,28 @@ def _each_job(context: Context, names: tuple[str, ...], paused: Paused | None) -
         if record is None or record.job is None:
             items.append(Verdict.UNKNOWN_JOB)
         elif (paused is None and record.paused is None) or (
-            paused is not None and _outlasts(record.paused, paused)
+            paused is not None and outlasts(record.paused, paused)
         ):
             items.append(Verdict.ALREADY)
         else:
-            context.state.touch(record)
-            record.paused = paused
-            if record.marks is not None and record.marks.success_ms:
-                # The time of a pause does not count as time without a success.
-                record.marks = msgspec.structs.replace(record.marks, success_ms=context.at_ms)
+            set_pause(context, record, paused)
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 
 
-def _outlasts(held: Paused | None, paused: Paused) -> bool:
+def set_pause(context: Context, record: JobRecord, paused: Paused | None) -> None:
+    """Pause a job; None resumes it, and its failures in a row are counted anew."""
+    context.state.touch(record)
+    record.paused = paused
+    if paused is None:
+        record.failed_in_a_row = 0
+        context.state.note_failures(record)
+    if record.marks is not None and record.marks.success_ms:
+        # The time of a pause does not count as time without a success.
+        record.marks = msgspec.structs.replace(record.marks, success_ms=context.at_ms)
+
+
+def outlasts(held: Paused | None, paused: Paused) -> bool:
     """Whether a pause that holds lasts longer than a new one: then it stays, with its reason.
 
     A short pause of everything must not set a job going that somebody has stopped for good.

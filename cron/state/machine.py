@@ -33,6 +33,7 @@ from cron.state import (
     jobs,
     keeping,
     launches,
+    pausing,
     pool,
     pooling,
     recovery,
@@ -99,6 +100,8 @@ class Machine:
             followed.note_ends(context)
         if state.alerts.is_watching and context.ended:
             watching.note_ends(context)
+        if state.pausing and context.ended:
+            pausing.note_ends(context)
         if context.seals:  # all rows of an entry are on one side of it
             context.sealed += state.history.seal(entry.epoch.generation, index, state.at_ms)
         outcome = Outcome(
@@ -117,6 +120,7 @@ class Machine:
             context.moved_groups,
             context.following,
             context.marked,
+            tuple(context.paused),
         )
         # It covers the entries and all that they brought about, rows and chunks as history keeps
         # them.

@@ -98,6 +98,7 @@ class Outcome(msgspec.Struct, frozen=True):
     over by an entry before. `moved_groups` are the names of groups that are new, changed or
     forgotten by it. `following` are the numbers of jobs that follow a launch that is over by it.
     `marked` are the numbers of jobs for which rules of alerts may fire, or fire no more, by it.
+    `paused` are the names of jobs that it pauses because their launches failed.
     """
 
     verdict: Verdict
@@ -115,6 +116,7 @@ class Outcome(msgspec.Struct, frozen=True):
     moved_groups: Collection[str] = ()
     following: Collection[int] = ()
     marked: Collection[int] = ()
+    paused: Sequence[str] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:

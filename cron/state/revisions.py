@@ -86,6 +86,25 @@ def note_change(_context: Context, command: c.NoteChange) -> Result:
     return Result(Verdict.ACCEPTED if is_kind and command.subject else Verdict.BAD_ACCESS)
 
 
+def note_paused(context: Context, by: str, names: list[str]) -> None:
+    """Keep that jobs were paused without a command, as one change of `by`: those of a minute share
+    a row."""
+    revisions, kind = context.state.revisions, str(c.Pause.__struct_config__.tag)
+    changed = tuple(Changed(name, "", "paused") for name in names[:CHANGED_KEPT])
+    new = Revision(context.index, context.at_ms, by, kind, names[0], len(names), "", changed)
+    newest = revisions[-1] if revisions else new
+    is_alike = (newest.command, newest.by, newest.origin) == (new.command, new.by, "")
+    if newest is not new and is_alike and new.at_ms - newest.at_ms < CHANGES_MERGED_MS:
+        del revisions[-1]
+        both = (*newest.changed, *changed)[:CHANGED_KEPT]
+        count = newest.count + new.count
+        new = msgspec.structs.replace(
+            new, at_ms=newest.at_ms, subject=newest.subject, count=count, changed=both
+        )
+    revisions.append(new)
+    del revisions[:-REVISIONS_KEPT]
+
+
 def _changed(before: Mapping[str, Look], after: Mapping[str, Look]) -> tuple[Changed, ...]:
     """Return the objects that are not what they were."""
     found, kept = list[Changed](), tuple[Field, ...]()

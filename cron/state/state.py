@@ -117,6 +117,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     ends: KnownEnds | None = None  # of its launches, while other jobs follow it
     marks: Marks | None = None  # how its newest launches ended, while rules of alerts need it
     earlier: list[Earlier] = []  # what it was before its newest changes, oldest first
+    failed_in_a_row: int = 0  # of a job with `pause_after`: launches since one that succeeded
 
     def held_slots(self, now_ms: int) -> int:
         """Return how many lost launches of the job may be running; for one with `concurrency`."""
@@ -290,6 +291,8 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         )
         self.limited: dict[int, None] = {}  # jobs that limit how many of their launches run
         self.measured: dict[str, None] = {}  # jobs that have metrics of their own
+        self.pausing: dict[str, None] = {}  # jobs that pause themselves after failures
+        self.failing: dict[str, None] = {}  # those of them whose newest launch failed
         self.running: dict[int, int] = {}  # of each of these that has active launches, how many
         self.delays_s: dict[int, int] = {}  # `deadline_s` of jobs whose launches begin in lines
         # The jobs of which a lost launch may be running, or instants after the horizon have begun;
@@ -387,6 +390,10 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.measured.pop(record.name, None)
         if job is not None and job.metrics:
             self.measured[record.name] = None
+        self.pausing.pop(record.name, None)
+        if job is not None and job.pause_after:
+            self.pausing[record.name] = None
+        self.note_failures(record)
         self.running.pop(record.number, None)
         if job is not None and job.is_limited:
             self.limited[record.number] = None
@@ -405,6 +412,13 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             self._follows[record.number] = now
         self.alerts.note_job(record.name, job.alerts if job is not None else None)
         self.alerts.note_marks(record.name, record.marks if job is not None else None)
+
+    def note_failures(self, record: JobRecord) -> None:
+        """Take note of how many launches of a job have failed in a row."""
+        if record.failed_in_a_row and record.name in self.pausing:
+            self.failing[record.name] = None
+        else:
+            self.failing.pop(record.name, None)
 
     def has_revisions(self, catalog: int, records: Iterable[JobRecord]) -> bool:
         """Return whether an older revision of the set of jobs has been, and none of these jobs has

@@ -96,7 +96,8 @@ def _note_end(context: Context, record: JobRecord, row: Row) -> None:
             _set_marks(context, record, before, a.NO_MARKS)
         return
     if watch.has(AlertKind.LATE) and row.attempt == 1 and row.begun_at_ms and not row.trigger:
-        marks = _with_lateness(marks, watch, row)
+        delay_ms = record.job.delay_ms(row.scheduled_s) if record.job is not None else 0
+        marks = _with_lateness(marks, watch, row, delay_ms)
     is_over = state.row((record.number, row.scheduled_s, row.trigger)) is None
     is_restored = state.is_resolving or row.by == RESTORED_BY
     if is_over:
@@ -119,9 +120,10 @@ def _set_marks(context: Context, record: JobRecord, before: a.Marks, marks: a.Ma
         context.marked[record.number] = None
 
 
-def _with_lateness(marks: a.Marks, watch: a.Watch, row: Row) -> a.Marks:
-    """Return the marks with the lateness of a launch, if a rule allows less."""
-    late_ms = max(0, row.begun_at_ms - row.scheduled_s * 1000)
+def _with_lateness(marks: a.Marks, watch: a.Watch, row: Row, delay_ms: int) -> a.Marks:
+    """Return the marks with the lateness of a launch, if a rule allows less. Its jitter is no
+    lateness: `delay_ms`."""
+    late_ms = max(0, row.begun_at_ms - row.scheduled_s * 1000 - delay_ms)
     least_s = min(
         rule.condition.after_s for rule in watch.rules if rule.condition.kind is AlertKind.LATE
     )

@@ -26,6 +26,7 @@ from launcher.executor.commands.children import Children
 from launcher.executor.commands.running import Commands, EventsGap
 from launcher.executor.commands.trees import SurvivorsRemain, Target, kill_targets, kill_workers
 from launcher.executor.handlers.workers import Workers
+from launcher.executor.launches import KILLED, STOPPING
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
@@ -225,6 +226,11 @@ class ExecutorLoop:
         """How many launches run here, wait, or have an end that is not recorded."""
         return len(self.workers.launches)
 
+    @property
+    def knows_secrets(self) -> bool:
+        """Whether commands may name secrets here."""
+        return self._commands.knows_secrets
+
     def order(self, sink: ReportSink, orders: pool_pb2.Orders) -> None:
         """Take a message of the leader for the next turn."""
         self._next.orders.append((sink, orders))
@@ -267,6 +273,7 @@ class ExecutorLoop:
             self._lapses += 1
             self._next.unleased = len(self._next.orders)
             self._children.send([["lapsed"]])
+            self._commands.withdraw_all(LEASE_OVER)
             self.workers.tick()
         if is_ours := self.lease.answered(number):
             self._had_lease = True
@@ -399,6 +406,7 @@ class ExecutorLoop:
                 if self._closed:
                     return
                 log.error("spawner.died", error=str(error), running=self.running)
+                self._commands.spawner_died()
                 self._next.spawner_died = True
                 self._wake.set()
             await self._replaced.wait()
@@ -415,6 +423,7 @@ class ExecutorLoop:
         recorded, or after `wait_s`. Starts are refused from now on."""
         self.stopping = True
         self._children.send([["drain", grace_ms]])
+        self._commands.withdraw_all(STOPPING)
         self.workers.drain(grace_ms)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -606,6 +615,7 @@ class ExecutorLoop:
             ["kill", name, int(reason)]
             for name, reason in written.kills
             if not self.workers.kill(name, Reason(reason))
+            and not self._commands.withdraw(name, KILLED)
         ]
         self._children.send(kills)
         for name in written.withdrawn:

@@ -6,6 +6,8 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -13,6 +15,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _SIGNAL_SET_BYTES: Final = 128
 """Of sigset_t in the C library; a bit for each signal, from 1."""
 _adopting: Final[list[int]] = []
+_awaited: Final[list[int]] = []  # an item for each: to append and to pop is safe in threads
 
 
 def die_with_parent(parent: int) -> bool:
@@ -52,6 +55,22 @@ def adopt_orphans() -> None:
 def adopter() -> int:
     """Return the id of this process if it adopts orphans, otherwise 0."""
     return os.getpid() if os.getpid() in _adopting else 0
+
+
+@contextmanager
+def children_awaited() -> Iterator[None]:
+    """While open, a thread of this process starts a child and waits for its exit code, which
+    nobody else may take."""
+    _awaited.append(1)
+    try:
+        yield
+    finally:
+        _awaited.pop()
+
+
+def may_reap() -> bool:
+    """Return whether no thread of this process waits for a child of its own."""
+    return not _awaited
 
 
 def ends_of_children() -> int:

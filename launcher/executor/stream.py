@@ -106,6 +106,7 @@ class LeaderStream:
             can_inventory=True,
             cpu_milli=self._room.cpu_milli,
             memory_bytes=self._room.memory_bytes,
+            knows_secrets=self._executor.knows_secrets,
             protocol=PROTOCOL,
             wall_ms=wall_ms(),
         )

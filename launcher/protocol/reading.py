@@ -104,6 +104,7 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         can_inventory=hello.can_inventory,
         cpu_milli=hello.cpu_milli,
         memory_bytes=hello.memory_bytes,
+        knows_secrets=hello.knows_secrets,
     )
 
 

@@ -159,7 +159,9 @@ class Greeting(msgspec.Struct, frozen=True):
 
     `known` has all rows of its journal that the leader may still ask about. An executor without
     `can_inventory` cannot send the inventory of its journal, and so never proves that it forgot
-    nothing. Launches may use `cpu_milli` and `memory_bytes` there together, 0 for no limit.
+    nothing. Launches may use `cpu_milli` and `memory_bytes` there together, 0 for no limit. Only an
+    executor that `knows_secrets` gives commands the secrets that their jobs name; an older one
+    would start them without.
     """
 
     executor: str
@@ -176,3 +178,4 @@ class Greeting(msgspec.Struct, frozen=True):
     can_inventory: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
+    knows_secrets: bool = False

@@ -46,6 +46,7 @@ class Reason(enum.IntEnum):
     NO_EXECUTOR = 24  # more fell due than could begin, since no executor could run any of it
     PREDECESSOR = 25  # what it follows did not succeed
     CANCELLED = 26  # a task was cancelled while it waited: it never had a launch
+    SECRET = 27  # a secret that it names could not be read: its command was not started
 
     @property
     def label(self) -> str:

@@ -36,7 +36,8 @@ class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
     alive (0: need not). `cpu_milli` (thousandths of a CPU) and `memory_bytes` are what it may use,
     0 for any; `priority` is 0 (first) to 9. `labels` and `traceparent` are what a task was
     submitted with, and `results` what the tasks returned that it came after, by their names: the
-    function finds them in its context.
+    function finds them in its context. `secrets` are variables of the environment, and the names of
+    the secrets that the executor sets them to at each start; no value is ever in here.
     """
 
     argv: tuple[str, ...]
@@ -55,6 +56,7 @@ class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
     labels: tuple[tuple[str, str], ...] = ()
     traceparent: str = ""
     results: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[tuple[str, str], ...] = ()
 
 
 def results_bytes(spec: WorkSpec) -> int:

@@ -52,6 +52,7 @@ def job(
     retry: Retry = RETRIES[2],
     work: WorkSpec = COMMAND,
     on_lost: OnLost = OnLost.SKIP,
+    pause_after: int = 0,
 ) -> Job:
     return Job(
         name,
@@ -61,6 +62,7 @@ def job(
         deadline_s=deadline_s,
         retry=retry,
         on_lost=on_lost,
+        pause_after=pause_after,
     )
 
 
@@ -151,6 +153,7 @@ class Commands:
             retry=self.of(RETRIES),
             work=self.of([COMMAND, HANDLER]),
             on_lost=self.of(list(OnLost)),
+            pause_after=self.of([0, 0, 1, 2]),
         )
 
     def account(self) -> c.Account:

@@ -45,6 +45,7 @@ class NaiveJob:
     paused: int | None = None  # until when, 0 for good
     last_trigger: tuple[int, int] = (0, 0)
     last_end: int = 0
+    failed: int = 0  # launches in a row, of one that is paused after so many
     accounted: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -78,6 +79,7 @@ class NaiveWorld:
     parts_seen: int = 0
     leaves: bool = False  # what waits of jobs that this entry removes
     rows: list[tuple[Any, ...]] = field(default_factory=list)
+    over: list[tuple[c.Key, S]] = field(default_factory=list)  # what this entry ended, in order
     reopened: list[c.Key] = field(default_factory=list)
     again: list[c.Key] = field(default_factory=list)
     dead: dict[c.Key, NaiveLetter] = field(default_factory=dict)  # oldest first
@@ -106,6 +108,7 @@ class NaiveWorld:
         assert found is not None
         name, job = found
         job.last_end = self.index
+        self.over.append((key, state))
         if launch.attempt and not launch.is_begun:
             launch.attempt += 1  # what never began was to be the next
         self.row("ended", name, key[1], key[1], 1, key[2], launch.attempt, state, reason)

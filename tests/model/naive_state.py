@@ -37,6 +37,7 @@ class NaiveState(NaivePool):
         if not is_claim and entry.epoch != self.epoch:
             return None
         answers = []
+        self.over.clear()
         for command in entry.commands:
             if isinstance(command, c.Claim):
                 self.epoch = entry.epoch
@@ -52,7 +53,22 @@ class NaiveState(NaivePool):
                 answers.append((set(), told))
             else:
                 answers.append(getattr(self, type(command).__name__.lower())(command))
+        self.count_failures()
         return answers
+
+    def count_failures(self) -> None:
+        """A job is paused for good once as many of its launches in a row have failed as it says."""
+        for key, state in self.over:
+            found = self.job_of(key[0])
+            job = found[1].job if found is not None else None
+            if found is None or job is None or not job.pause_after or key in self.open:
+                continue
+            if state is S.SUCCEEDED:
+                found[1].failed = 0
+            elif state in (S.FAILED, S.LOST):
+                found[1].failed += 1
+                if found[1].failed >= job.pause_after:
+                    found[1].paused = 0
 
     # ---- rules of jobs
 
@@ -78,6 +94,7 @@ class NaiveState(NaivePool):
         for name in put.removed:
             removed = self.jobs[name]
             removed.job, removed.revision, removed.paused = None, self.catalog, None
+            removed.failed = 0
         return set(), []
 
     def waiting(self, number: int) -> list[c.Key]:
@@ -118,7 +135,7 @@ class NaiveState(NaivePool):
         if known.job is None or known.job.schedule.zone != job.schedule.zone:
             known.local_min = -1
         known.source, known.revision = put.source, self.catalog
-        known.horizon_s, known.job = put.effective_s, job
+        known.horizon_s, known.job, known.failed = put.effective_s, job, 0
 
     def pause(self, command: c.Pause) -> Answer:
         return set(), [self.set_pause(name, command.until_ms) for name in command.jobs]
@@ -136,6 +153,8 @@ class NaiveState(NaivePool):
         if until_ms is not None and (old == 0 or self.at_ms < (old or 0) > until_ms > 0):
             return {V.ALREADY}  # what holds and lasts longer stays
         known.paused = until_ms
+        if until_ms is None:
+            known.failed = 0
         return set()
 
     # ---- rules of executors

@@ -75,7 +75,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
     @initialize()
     def begin_with_jobs(self) -> None:
         self.append(c.Claim(format=c.FORMAT), epoch=Epoch(1, 1, "r1"))
-        jobs = tuple(job(name, 300, "X") for name in OVERLAPS)
+        jobs = tuple(job(name, 300, "X", pause_after=2) for name in OVERLAPS)
         self.append(c.PutJobs("a", 0, T0, jobs))
         self.append(c.ExecutorJoined("e1", "l1", 4))
 
@@ -176,11 +176,12 @@ class StateAgainstNaive(RuleBasedStateMachine):
                 one.horizon_s,
                 one.job,
                 one.paused and one.paused.until_ms,
+                one.failed_in_a_row,
             )
             for name, one in self.machine.state.jobs.items()
         ]
         assert actual == [
-            (name, one.number, one.revision, one.horizon_s, one.job, one.paused)
+            (name, one.number, one.revision, one.horizon_s, one.job, one.paused, one.failed)
             for name, one in self.naive.jobs.items()
         ]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from cron.api.jobs import JobsRequest, JobView, PauseReport, PauseRequest
+from cron.api.jobs import JobsRequest, JobView, PauseReport, PauseRequest, PauseView
 from cron.api.launches import BackfillReport, BackfillRequest, LaunchView, ShowRequest
 from cron.errors import NotNow, OutcomeUnknown, UnknownJob
 from tests.unit.api_rig import NOON_S, FakeBackend, asks, launch, run_cli, serving
@@ -311,6 +311,20 @@ async def test_pause_says_which_jobs_and_until_when():
         pattern="*/*", reason="migration", until_ms=until_ms, by="ada", is_portion=True
     )
     assert backend.calls == [("pause", (asked,))]
+
+
+async def test_pause_next_says_until_when_each_job_is_paused():
+    pauses = [PauseView(job="default/a", until_ms=NOON_S * 1000 + 1)]
+    report = PauseReport(changed=["default/a"], unchanged=["acme/b"], pauses=pauses)
+    backend = FakeBackend(pause=report)
+    result = await cli(backend, "pause", "*", "--next")
+    assert result.stdout.splitlines() == [
+        "a paused until 2026-11-20 15:00:00 UTC",
+        "acme/b was paused already",
+    ]
+    ((_, (asked,)),) = backend.calls
+    assert (asked.is_next, asked.until_ms) == (True, 0)
+    assert (await cli(backend, "pause", "a", "--next", "--for", "1h")).exit_code == 2
 
 
 async def test_pause_for_a_time_ends_after_now():

@@ -263,7 +263,7 @@ def test_variables_that_do_not_do_what_they_look_like_are_warned_of(text, messag
 
 @pytest.mark.parametrize(
     "text",
-    ["PASSWORD='pa$word'", "A=$", "A='$1 $$ ${} $-'", "A=$(date)", "A=~/x", "PATH=/a~/b:/c",
+    ["PHRASE='pa$word'", "A=$", "A='$1 $$ ${} $-'", "A=$(date)", "A=~/x", "PATH=/a~/b:/c",
      "RAFTCRON_SERVER=127.0.0.1:7400", "SHELL=/no/such", "PRICE=$B"],
 )  # fmt: skip
 def test_variables_that_may_be_meant_as_they_stand_are_passed_on_in_silence(text):

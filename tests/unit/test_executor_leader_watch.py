@@ -34,6 +34,7 @@ class IdleExecutorLoop:
         self.able = asyncio.Event()
         self.able.set()
         self.ledger_uuid = LEDGER
+        self.knows_secrets = False
         self.highest = highest
         self.running = 0
         self.lease = Lease()

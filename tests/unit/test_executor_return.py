@@ -36,6 +36,7 @@ class IdleExecutorLoop:
         self.able = asyncio.Event()
         self.able.set()
         self.ledger_uuid = LEDGER
+        self.knows_secrets = False
         self.highest = Epoch(0, 0, "")
         self.running = 0
         self.lease = Lease()

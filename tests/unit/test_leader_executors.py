@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, STORE_MS, Executors
+from cron.scheduler.places import Need
 from cron.scheduler.queues import Queues
 from cron.state.outcome import Verdict
 from cron.state.pool import Drain
@@ -26,6 +27,7 @@ class FakePool:
         self.storing: set[str] = set()
         self.ahead_ms = self.waiting = 0
         self.offers: tuple[GroupOffer, ...] = ()
+        self.knows_secrets = False
 
     @property
     def count(self) -> int:
@@ -44,6 +46,7 @@ class FakePool:
                 ahead_ms=self.ahead_ms,
                 outputs_waiting=self.waiting,
                 offers=self.offers,
+                greeting=SimpleNamespace(knows_secrets=self.knows_secrets),
             )
             for ledger in self.there
         ]
@@ -204,3 +207,20 @@ def test_a_drained_executor_whose_lease_is_over_loses_what_it_has_and_no_more() 
     rig.answer(Drain("e2", "ada", is_over=True))
     expired = world.executors.expired()
     assert follow(rig, expired=expired) == ["left 2"], "whom nobody wants drained any more"
+
+
+def test_launches_with_secrets_wait_for_an_executor_that_knows_secrets() -> None:
+    """An older release would ignore the field and start the command without them."""
+    world = World("l1")
+    world.executors.place(world.queues)
+    places, need = world.queues.places, Need(has_secrets=True)
+    assert places.choose(Need()) is not None
+    assert places.choose(need) is None
+    world.pool.knows_secrets = True  # it was upgraded, and greets again
+    world.now += 1_000
+    world.executors.place(world.queues)
+    assert places.choose(need) == places.choose(Need())
+    world.pool.knows_secrets = False
+    world.now += 1_000
+    world.executors.place(world.queues)
+    assert places.choose(need) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cron.job import COMMAND
@@ -170,3 +171,23 @@ def test_each_needs_all_of_them() -> None:
         "none of the 3 executors that run commands fits all of disk,zone=eu together"
     )
     assert why_not(places, Need(), each="a=").startswith("its each cannot be read: column 3: ")
+
+
+def test_secrets_that_no_executor_can_read() -> None:
+    need = Need(has_secrets=True)
+    assert why_not(three(), need) == (
+        "it names secrets: none of the 3 executors that match can read any; "
+        "set secrets or secret_command in the configuration of one"
+    )
+    places = three()
+    place = Place.of(3, "e3", "h3", {"zone": "eu"}, BOTH)
+    places.put(msgspec.structs.replace(place, knows_secrets=True))
+    assert why_not(places, need) == ""
+    assert (places.choose(need), places.choose_parts(need, 1)) == (3, [3])
+    assert why_not(places, need, parts=2) == (
+        "it runs on 2 executors at once, and 1 of the 4 that match has room: 3 without secrets"
+    )
+    assert places.choose_each(need, "zone=eu") is None
+    assert why_not(places, need, each="zone=eu") == (
+        "it runs on each of 3 executors at once, and 1 of them has room: 2 without secrets"
+    )

@@ -22,6 +22,7 @@ from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.formats import COMMANDS, known_in, needed
 from cron.state.known_ends import KnownEnds
+from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import job
 from tests.unit.test_leader_term import Replica, reigning
 
@@ -73,6 +74,9 @@ NEW: Final[list[c.Command]] = [
     calendars.RemoveCalendar("hol"),
     c.PutJobs("crontab", 0, 0, (job("two", schedule=Schedule("0 0 L * *", "0 0 L * *")),)),
     c.PutJobs("crontab", 0, 0, (job("two", schedule=Schedule("@daily", bounds=Bounds(1))),)),
+    c.PutJobs("crontab", 0, 0, (job("two", work=WorkSpec((), secrets=(("A", "x"),))),)),
+    c.PutJobs("crontab", 0, 0, (job("two", pause_after=3),)),
+    c.PutJobs("crontab", 0, 0, (job("two", jitter_s=60),)),
 ]
 
 
@@ -98,7 +102,7 @@ def test_what_an_older_release_would_ignore_needs_a_later_format_too() -> None:
     ]
     words = {tag_of(one): needed(one).what for one in NEW}
     assert words["apply-alerts"] == "alerts"
-    assert words["put"] == "start=, end= or calendar= of job default/two"
+    assert words["put"] == "jitter= of job default/two"
     assert known_in([*NEW, *old], OLD) == old
     assert known_in([*NEW, *old], c.FORMAT) == [*NEW, *old]
 

@@ -26,7 +26,7 @@ from launcher.errors import SpawnerDied, invariant
 from launcher.executor.commands.running import PATH
 from launcher.executor.commands.trees import SPAWNER_MARK
 from launcher.executor.lease import Finding, Lease, Pulse
-from launcher.executor.parent import adopter
+from launcher.executor.parent import adopter, may_reap
 from launcher.limits import FRAME_BYTES_MAX
 from launcher.private import umask_before
 
@@ -244,7 +244,7 @@ class Children:
 
     def _reap_orphans(self) -> None:
         """Reap processes that this process adopted from a reaper that died."""
-        if not adopter():
+        if not adopter() or not may_reap():
             return  # for example a test's process, whose children are not ours
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, _PEEK)) is not None:

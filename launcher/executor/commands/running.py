@@ -11,7 +11,8 @@ The group is removed when the command is over: until then it shows whether the c
 its memory limit.
 
 A command does not inherit the executor's environment. It gets SHELL, PATH, HOME, LOGNAME and USER,
-then the variables of the crontab, then those that describe the launch. Its directory is `cwd`, or
+then the variables of the crontab, then the secrets that its job names (`../secrets.py`), then those
+that describe the launch. While its secrets are read it has its slot. Its directory is `cwd`, or
 HOME, which the crontab may set (crontab(5)). If the directory does not exist, the launch fails, as
 with Debian's cron.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from launcher import logs
@@ -33,6 +34,7 @@ from launcher.executor.commands.trees import LEDGER_MARK
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ENDED, INTERRUPTED
 from launcher.executor.rules import COMMANDS, LEASE_OVER
+from launcher.executor.secrets import Found, SecretReader, SecretRefused, Secrets
 from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX
 from launcher.protocol.names import format_time
@@ -56,6 +58,7 @@ START_MS_MIN: Final = 0.5
 """A spawner takes at least so long to start a command."""
 ENDS_MIN: Final = 8
 """If fewer commands than this end soon, or ended in this time, no more are offered than run."""
+NO_SECRETS: Final[Found] = {}
 _CANNOT_START = {int(Reason.USER): 126}
 """Exit codes of shells for a command that could not be started; 127 for any other reason."""
 
@@ -263,6 +266,9 @@ class Commands(Group):
         self.started = 0
         """How many starts it has reported, those that failed included."""
         self._works: dict[int, tuple[int, WorkSpec]] = {}
+        self._secrets = SecretReader(Secrets(config))
+        self._unread: dict[str, Attempt] = {}  # whose secrets are being read
+        self._is_spawner_dead = False
         self._pace = SlotPace()
         self._has_warned = False
 
@@ -276,6 +282,11 @@ class Commands(Group):
     def guarded(self) -> int:
         """How many of them must not outlive the executor's lease."""
         return len(self._guarded)
+
+    @property
+    def knows_secrets(self) -> bool:
+        """Whether commands may name secrets here."""
+        return bool(self._secrets)
 
     # ---- slots
 
@@ -312,18 +323,16 @@ class Commands(Group):
         return "" if is_leased or not self.waiting else LEASE_OVER
 
     def give(self, some: list[Attempt]) -> None:
-        """Order the spawner to start commands. Those that cannot start are over."""
+        """Order the spawner to start commands. Those that cannot start are over. Secrets are read
+        first."""
         orders: list[list[Any]] = []
         failed: list[Attempt] = []
         for attempt in some:
-            try:
-                number = self._number(attempt.spec, orders)
-            except UserRefused as error:
-                _fail(attempt, int(Reason.USER), str(error), wall_ms())
+            if attempt.spec.secrets:
+                self._read_secrets(attempt)
+            elif not self._order_start(attempt, orders):
                 failed.append(attempt)
                 continue
-            orders.append(["start", self._order(attempt, number)])
-            self.unstarted += 1
             self._here[attempt.name] = attempt
             if attempt.spec.guarded:
                 self._guarded.add(attempt.name)
@@ -331,6 +340,60 @@ class Commands(Group):
         self._send(orders)
         if failed:
             self._report(failed)
+
+    def _order_start(
+        self, attempt: Attempt, orders: list[list[Any]], found: Found = NO_SECRETS
+    ) -> bool:
+        """Add the order for a start, with the secrets `found`; return False if the command must not
+        run as its user, which ends it."""
+        try:
+            number = self._number(attempt.spec, orders)
+        except UserRefused as error:
+            _fail(attempt, int(Reason.USER), str(error), wall_ms())
+            return False
+        orders.append(["start", self._order(attempt, number, found)])
+        self.unstarted += 1
+        return True
+
+    def _read_secrets(self, attempt: Attempt) -> None:
+        """Have the secrets of a command read. While there is no spawner that is of no use: its
+        commands are interrupted."""
+        if not self._is_spawner_dead:
+            self._unread[attempt.name] = attempt
+            self._secrets.read(attempt.spec.secrets, partial(self._have_read, attempt))
+
+    def _have_read(self, attempt: Attempt, answer: Found | SecretRefused) -> None:
+        """Start a command with its secrets, or end it for want of them, unless it is over."""
+        if self._unread.get(attempt.name) is not attempt:
+            return
+        del self._unread[attempt.name]
+        orders: list[list[Any]] = []
+        if isinstance(answer, SecretRefused):
+            _fail(attempt, int(Reason.SECRET), str(answer), wall_ms())
+        elif self._order_start(attempt, orders, answer):
+            self._send(orders)
+            return
+        self._leave(attempt)
+
+    def _leave(self, attempt: Attempt) -> None:
+        """Report a command that the spawner never had, and that is over."""
+        del self._here[attempt.name]
+        self._guarded.discard(attempt.name)
+        self._pace.hold(len(self._here), boot_ms())
+        self._report((attempt,))
+
+    def withdraw(self, name: str, detail: str) -> bool:
+        """Refuse a command whose secrets are being read; return whether it was one."""
+        attempt = self._unread.pop(name, None)
+        if attempt is not None:
+            attempt.refuse(detail)
+            self._leave(attempt)
+        return attempt is not None
+
+    def withdraw_all(self, detail: str) -> None:
+        """Refuse all commands whose secrets are being read."""
+        for name in list(self._unread):
+            self.withdraw(name, detail)
 
     def _number(self, work: WorkSpec, orders: list[list[Any]]) -> int:
         """Return the number of a work at the spawner, which is sent the work before its first start
@@ -353,13 +416,19 @@ class Commands(Group):
     def respawned(self) -> None:
         """Note that the spawner is another one, which knows no works."""
         self._works.clear()
+        self._is_spawner_dead = False
 
-    def _order(self, attempt: Attempt, number: int) -> dict[str, Any]:
+    def spawner_died(self) -> None:
+        """Note that commands which are not started yet will not be: `clear` ends them."""
+        self._is_spawner_dead = True
+        self._unread.clear()
+
+    def _order(self, attempt: Attempt, number: int, found: Found) -> dict[str, Any]:
         name = attempt.name
         order: dict[str, Any] = {
             "name": name,
             "work": number,
-            "env": variables_of(attempt),
+            "env": {**found, **variables_of(attempt)},
             "not_after_ms": attempt.not_after_ms,
             "output": self._outputs.stem(name),
         }
@@ -431,6 +500,7 @@ class Commands(Group):
             attempt.status = INTERRUPTED
         self._groups.clear()
         self._here.clear()
+        self._unread.clear()
         self._guarded.clear()
         self.unstarted = 0
         self._pace.hold(0, boot_ms())

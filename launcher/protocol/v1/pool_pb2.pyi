@@ -247,6 +247,7 @@ class Hello(google.protobuf.message.Message):
     CPU_MILLI_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
+    KNOWS_SECRETS_FIELD_NUMBER: builtins.int
     cell: builtins.str
     executor: builtins.str
     """the executor's id, unique in the cell"""
@@ -269,6 +270,8 @@ class Hello(google.protobuf.message.Message):
     """the same of memory"""
     protocol: builtins.int
     """what it speaks: 3, or it is refused (Welcome.protocol)"""
+    knows_secrets: builtins.bool
+    """it resolves WorkSpec.secrets: launches with secrets may go there"""
     @property
     def highest_epoch(self) -> global___Epoch:
         """the highest it has durably seen"""
@@ -298,9 +301,10 @@ class Hello(google.protobuf.message.Message):
         cpu_milli: builtins.int = ...,
         memory_bytes: builtins.int = ...,
         protocol: builtins.int = ...,
+        knows_secrets: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch", "known", b"known"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["can_inventory", b"can_inventory", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["can_inventory", b"can_inventory", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "knows_secrets", b"knows_secrets", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
 
