@@ -134,9 +134,11 @@ class Http2Connection:
     def is_over(self) -> bool:
         """Return whether the server ended the connection, or said that it will; reads what came
         meanwhile and answers it."""
+        came = select.poll()  # select() takes no descriptor above 1,023
         try:
+            came.register(self._sock, select.POLLIN)
             self._deadline_s = time.monotonic() + 1
-            while self._unread or select.select([self._sock], [], [], 0)[0]:
+            while self._unread or came.poll(0):
                 self._read_frame()
         except (OSError, NoAnswer, Unreached):
             return True

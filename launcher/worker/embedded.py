@@ -200,9 +200,12 @@ def _connect(options: ChildOptions, stop: _Stop) -> socket.socket | None:
                 say(f"waits for an executor at {path}: {why}; {way}")
                 noted_ms = boot_ms()
         tries += 1
-        fds = [stop.wake_up.fd] + ([options.parent_fd] if options.parent_fd >= 0 else [])
+        awaited = select.poll()  # select() takes no descriptor above 1,023
+        for fd in (stop.wake_up.fd, options.parent_fd):
+            if fd >= 0:
+                awaited.register(fd, select.POLLIN)
         pause_s = CONNECT_PAUSES_S[min(tries, len(CONNECT_PAUSES_S)) - 1]
-        readable, _, _ = select.select(fds, [], [], pause_s)
+        readable = [fd for fd, _ in awaited.poll(pause_s * 1000)]
         if options.parent_fd in readable:
             os._exit(EXIT_LOST)
         stop.wake_up.reset()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import resource
 import socket
 import struct
 import threading
@@ -376,3 +378,19 @@ def test_a_connection_that_ended_meanwhile_is_over() -> None:
         go.set()
         assert gone.wait(60)
         assert connection.is_over()
+
+
+def test_a_connection_of_a_program_with_thousands_of_files_is_looked_at() -> None:
+    # select(2) takes no descriptor above 1,023; poll(2) does.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2_048), hard))
+    ours, theirs = socket.socketpair()
+    high = socket.socket(fileno=fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 1_024))
+    try:
+        connection = Http2Connection(high, b"", "r:1", bytes_max=1 << 20, headers_max=10_000)
+        with ours, theirs, contextlib.closing(connection):
+            assert not connection.is_over()
+            theirs.shutdown(socket.SHUT_WR)
+            assert connection.is_over()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
