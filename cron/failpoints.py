@@ -17,6 +17,7 @@ NAMES: Final = {
     "after-launched": "log point 2 is applied, the end not appended",
     "before-alert": "the plan raises, ends or tells of alerts, nothing of that is appended",
     "after-alert": "that is applied on the leader, no delivery has begun",
+    "after-submit": "tasks of a call are applied, and its caller has no answer",
     "before-claim": "elected, the Claim not appended",
     "after-claim": "the Claim is applied, nothing settled",
     "snapshot-taken": "a SnapshotAt is applied, nothing of it on the disk",

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from cron import failpoints
 from cron.access import names_within
 from cron.api import tasks as api
 from cron.api.calls import to_its_end
@@ -204,6 +205,8 @@ async def _commit(replica: Replica, items: Sequence[Handed], request: api.Submit
         return
     for item, verdict in zip(sent, results[0].items if results else (), strict=True):
         item.verdict = verdict
+    if sent:
+        failpoints.hit("after-submit")
     if any(item.verdict == ON_DISK for item in sent):
         await to_its_end(_commit_again(replica, sent, request.by))
 
