@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -27,13 +29,24 @@ async def fill_in(page: Page, case: Case) -> None:
             await field.fill(value)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("act", ACTS)
+async def test_each_act_works_without_javascript(browser: Browser, act: str) -> None:
+    await do(browser, act, java_script_enabled=False)
+
+
 @pytest.mark.parametrize("act", ACTS)
 async def test_each_act_is_planned_confirmed_and_done(browser: Browser, act: str) -> None:
+    await do(browser, act)
+
+
+async def do(browser: Browser, act: str, **how: Any) -> None:
+    """Click through an act, from its form to what it did."""
     case = CASES[act]
     cell = Cell(cell_for(case))
     async with site(cell.backend, has_console=True) as served:
         cell.served = served
-        page, said = await opened(browser)
+        page, said = await opened(browser, **how)
         await page.goto(cell.url(case.page))
         await fill_in(page, case)
         place = page.locator("details[open]") if case.opened else page

@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, expect
 
 from consensus.leadership import Leadership
 from cron.access import Role
 from cron.api.jobs import PauseReport
 from cron.web.console.events import Events
-from tests.browser.rig import LOOP, MARKS, Cell, opened
+from tests.browser.rig import LOOP, MARKS, Cell, faults_of, opened
 from tests.unit.access_rig import AccessWorld
 from tests.unit.api_rig import launch
 from tests.unit.console_rig import HOSTILE
@@ -26,7 +25,6 @@ from tests.unit.web_rig import site
 
 pytestmark = MARKS
 NARROW = {"width": 360, "height": 740}
-SERIOUS = ("serious", "critical")
 
 
 @pytest_asyncio.fixture(loop_scope=LOOP)
@@ -51,19 +49,57 @@ async def test_each_page_is_sound_in_light_and_dark_and_fits_a_narrow_screen(
         answer = await page.goto(cell.url(path))
         assert answer is not None
         assert answer.status == 200
-        found = await Axe().run(page)
-        serious = [
-            (one["id"], one["nodes"][0]["html"])
-            for one in found.response["violations"]
-            if one["impact"] in SERIOUS
-        ]
-        wrong += [f"{path}: {one}" for one in serious]
+        wrong += [f"{path}: {one}" for one in await faults_of(page)]
         await page.set_viewport_size(NARROW)
         width = await page.evaluate("document.documentElement.scrollWidth")
         wrong += [f"{path} is {width} wide"] if width > NARROW["width"] else []
     assert wrong == []
     assert said == []
     await page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_pages_of_plans_errors_and_old_data_are_sound(
+    browser: Browser, cell: Cell, scheme: str
+) -> None:
+    page, _ = await opened(browser, color_scheme=scheme)
+    wrong: dict[str, list[tuple[str, str]]] = {}
+    await page.goto(cell.url("/jobs"))
+    await page.get_by_label("choose acme/mail").check()
+    await page.get_by_role("button", name="Pause …").click()
+    await expect(page.get_by_role("heading", name="Pause jobs")).to_be_visible()
+    wrong["plan"] = await faults_of(page)
+    answer = await page.goto(cell.url("/nowhere"))
+    assert answer is not None
+    assert answer.status == 404
+    wrong["error"] = await faults_of(page)
+    cell.change(leadership=Leadership(4, leads=False, leader=None))
+    await page.goto(cell.url("/"))
+    await expect(page.get_by_text("No leader is known to r1")).to_be_visible()
+    wrong["no majority"] = await faults_of(page)
+    await expect(page.locator("#live")).to_have_text("kept up to date")
+    await page.context.set_offline(True)
+    cell.change()
+    await expect(page.locator("#stale")).to_contain_text("r1 does not answer")
+    wrong["stale"] = await faults_of(page)
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_page_to_sign_in_is_sound_and_so_is_a_token_that_is_refused(
+    browser: Browser, scheme: str
+) -> None:
+    admission = AccessWorld().admission(is_open=False)
+    async with site(full("plain"), has_console=True, admission=admission) as served:
+        page, said = await opened(browser, color_scheme=scheme)
+        await page.goto(f"http://127.0.0.1:{served.port}/jobs")
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert await faults_of(page) == []
+        await page.get_by_label("Token").fill("wrong")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_be_visible()
+        assert await faults_of(page) == []
+        assert [one for one in said if "40" not in one] == [], "but for the refusal itself"
 
 
 async def test_jobs_are_paused_without_javascript(browser: Browser, cell: Cell) -> None:

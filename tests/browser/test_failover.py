@@ -15,6 +15,7 @@ from cron.api import table
 from cron.api.access import TokenCreation, TokenRevocation
 from cron.api.jobs import ApplyRequest, SourceFile
 from tests.browser.rig import MARKS, opened
+from tests.cluster.failover import PATIENT
 from tests.cluster.harness import Cell
 from tests.cluster.secured_cell import Secured
 
@@ -31,6 +32,13 @@ OLD = re.compile(
 def secured(tmp_path: Path) -> Iterator[Cell]:
     """Three replicas with certificates and an executor; nothing is started yet."""
     with Secured(tmp_path, "root", http=True).cell as cell:
+        yield cell
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Cell]:
+    """As `secured`, and a busy machine brings no other leader."""
+    with Secured(tmp_path, "root", http=True, replica_extra=PATIENT).cell as cell:
         yield cell
 
 
@@ -106,3 +114,32 @@ async def test_a_page_stays_open_while_one_leader_after_the_other_is_killed(
     await expect(signed_out).to_be_visible()
     for page in (at_leader, at_other, jobs_of_second):
         await page.context.close()
+
+
+@pytest.mark.nightly
+async def test_a_job_of_a_real_cell_is_paused_resumed_and_launched_without_javascript(
+    browser: Browser, patient: Cell
+) -> None:
+    _, others = await asyncio.to_thread(begin, patient)
+    page, _ = await opened(browser, ignore_https_errors=True, java_script_enabled=False)
+    at, other = others  # neither leads: both forward changes
+    await page.goto(url(patient, at, "/signin?next=/jobs"))
+    await page.get_by_label("Token").fill(TOKEN)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_label(re.compile(r"choose (default/)?tick")).check()
+    await planned(page, "Pause …", "Pause", "1 job was paused.")
+    # The session holds at every replica: the cookie is the token.
+    answer = await page.goto(url(patient, other, "/jobs/default/tick"))
+    assert answer is not None
+    assert answer.status == 200
+    await expect(page.get_by_text("until somebody resumes it")).to_be_visible()
+    await planned(page, "Resume …", "Resume", "1 job was resumed.")
+    await planned(page, "Launch now …", "Launch", "1 job was launched.")
+    await expect(page.get_by_role("heading", name="default/tick")).to_be_visible()
+
+
+async def planned(page: Page, button: str, confirm: str, said: str) -> None:
+    """Click a button, confirm the plan that it shows, and see what was done."""
+    await page.get_by_role("button", name=button, exact=True).first.click()
+    await page.get_by_role("button", name=confirm, exact=True).click()
+    await expect(page.get_by_role("status").get_by_text(said)).to_be_visible()
