@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 CLIENT_PORT: Final = 7400
+HTTP_PORT: Final = 7480
 DEV_REPLICAS: Final = 3
 DEV_CELL: Final = ",".join(f"127.0.0.1:{CLIENT_PORT + n}" for n in range(DEV_REPLICAS))
 """What is asked where nobody names a server: the replicas of `raftcron dev`."""
@@ -52,14 +53,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def parse_servers(text: str, *, is_secure: bool = False) -> list[str]:
-    """Return the addresses of a comma list, each once, in order; a missing port is 7400.
+def parse_servers(text: str, *, is_secure: bool = False, port: int = CLIENT_PORT) -> list[str]:
+    """Return the addresses of a comma list, each once, in order; `port` where one has none.
 
     Raises:
         BadAddress: an address cannot be read, or is not on loopback and not secure.
     """
     each = (one.strip() for one in text.split(","))
-    found = list(dict.fromkeys(parse_server(one, is_secure=is_secure) for one in each if one))
+    found = list(
+        dict.fromkeys(parse_server(one, is_secure=is_secure, port=port) for one in each if one)
+    )
     if not found:
         hint = f"--server {DEV_CELL}, or leave --server and RAFTCRON_SERVER"
         raise BadAddress("list of servers is empty", hint)
@@ -68,14 +71,14 @@ def parse_servers(text: str, *, is_secure: bool = False) -> list[str]:
     return found
 
 
-def parse_server(text: str, *, is_secure: bool = False) -> str:
+def parse_server(text: str, *, is_secure: bool = False, port: int = CLIENT_PORT) -> str:
     """Return `host:port` of one server, which must be on loopback unless TLS makes it secure.
 
     Raises:
         BadAddress: it cannot be read, or is not on loopback and not secure.
     """
     has_port = ":" in text and not text.endswith("]")
-    found = split_address(text if has_port else f"{text}:{CLIENT_PORT}")
+    found = split_address(text if has_port else f"{text}:{port}")
     if found is None:
         raise BadAddress(f"server {text[:100]!r} is not host:port", "such as 127.0.0.1:7400")
     host, port = found

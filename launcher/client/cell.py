@@ -19,11 +19,19 @@ import random
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from launcher.address import DEV_CELL, SERVERS_MAX, BadAddress, parse_server, parse_servers
+from launcher.address import (
+    CLIENT_PORT,
+    DEV_CELL,
+    HTTP_PORT,
+    SERVERS_MAX,
+    BadAddress,
+    parse_server,
+    parse_servers,
+)
 from launcher.client.errors import BadTask, Denied, OutcomeUnknown, TaskError, Unavailable, error_of
 from launcher.client.front import local_cell
 from launcher.client.messages import READS, SERVICE, Refusal
@@ -91,6 +99,8 @@ class Place(NamedTuple):
     servers: list[str]
     credentials: Credentials | None
     token: str
+    authority: str = ""
+    """The file of the cell's authority, for a program that has a token and no certificate."""
 
 
 def find_place(server: str | None, tls: str | None, token: str | None) -> Place:
@@ -102,18 +112,37 @@ def find_place(server: str | None, tls: str | None, token: str | None) -> Place:
         BadConfig: the certificate cannot be used; the message names the file.
     """
     folder = tls if tls is not None else os.environ.get("RAFTCRON_TLS", "")
+    shown = token if token is not None else os.environ.get("RAFTCRON_TOKEN", "")
     credentials = None
-    if folder:
+    authority = _lone_authority(folder) if folder and shown else ""
+    if folder and not authority:
         from launcher.tls import files_of, load_credentials
 
         credentials = load_credentials(files_of(folder))
     text = server or os.environ.get("RAFTCRON_SERVER") or DEV_CELL
     try:
-        servers = parse_servers(text, is_secure=credentials is not None)
+        is_secure = bool(authority) or credentials is not None
+        port = HTTP_PORT if authority else CLIENT_PORT
+        servers = parse_servers(text, is_secure=is_secure, port=port)
     except BadAddress as error:
         raise BadTask(str(error), error.hint) from error
-    shown = token if token is not None else os.environ.get("RAFTCRON_TOKEN", "")
-    return Place(servers, credentials, shown.strip())
+    return Place(servers, credentials, shown.strip(), authority)
+
+
+def _lone_authority(folder: str) -> str:
+    """Return the file of the authority in a folder that has no certificate beside it, else ""."""
+    names = ("ca.pem", "cert.pem", "key.pem")
+    ca, *own = (os.path.join(folder, name) for name in names)
+    return ca if os.path.isfile(ca) and not any(map(os.path.exists, own)) else ""
+
+
+def cell_at(place: Place) -> Cell:
+    """Return the cell at a place: over gRPC, or over HTTPS with a token alone."""
+    if not place.authority:
+        return Cell(place)
+    from launcher.client.https import HttpsCell  # few programs need it
+
+    return HttpsCell(place)
 
 
 @functools.cache
@@ -154,6 +183,12 @@ class _Course:
     def left_ms(self) -> int:
         return round((self.deadline_s - time.monotonic()) * 1000)
 
+    def patience_ms(self) -> int:
+        """Return how long one replica may take: a third of what is left, and no less than it may
+        take at least."""
+        left_ms = max(1, self.left_ms())
+        return min(left_ms, max(_PATIENCE_MS, left_ms // 3))
+
     def verdict(self) -> TaskError:
         """What to raise when the time is over."""
         seconds = f"{self.deadline_s - self.start_s:.3g} s"
@@ -181,7 +216,7 @@ class Cell:
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._idle: dict[str, list[Http2Connection]] = {}
+        self._idle: dict[str, list[Any]] = {}  # connections of HTTP/2, or of HTTPS
         self._closing = threading.Event()
 
     def call(
@@ -278,12 +313,11 @@ class Cell:
         from launcher.http2 import NoAnswer, TooLong, too_late
         from launcher.reach import Unreached
 
-        left_ms = max(1, course.left_ms())
-        patience_ms = min(left_ms, max(_PATIENCE_MS, left_ms // 3))
+        patience_ms = course.patience_ms()
         answer = None
         with contextlib.ExitStack() as unless_kept:
             try:
-                connection = self._take(server, max(1, min(_CONNECT_MS, left_ms)))
+                connection = self._take(server, min(_CONNECT_MS, patience_ms))
                 unless_kept.callback(connection.close)
                 path = f"/{SERVICE}/{course.method}"
                 answer = connection.call(path, content, self._metadata, patience_ms)
@@ -372,12 +406,8 @@ class Cell:
 
     def _take(self, server: str, timeout_ms: int) -> Http2Connection:
         """An idle connection that the replica did not end, or a new one."""
-        while True:
-            with self._lock:
-                idle = self._idle.get(server)
-                connection = idle.pop() if idle else None
-            if connection is None:
-                break
+        while (idle := self._idle_one(server)) is not None:
+            connection: Http2Connection = idle
             if not connection.is_over():
                 return connection
             connection.close()
@@ -389,7 +419,13 @@ class Cell:
             sock, header, server, bytes_max=MESSAGE_BYTES_MAX, headers_max=_HEADERS_BYTES_MAX
         )
 
-    def _give_back(self, server: str, connection: Http2Connection) -> None:
+    def _idle_one(self, server: str) -> Any | None:
+        """An idle connection, which may be over by now; None if there is none."""
+        with self._lock:
+            idle = self._idle.get(server)
+            return idle.pop() if idle else None
+
+    def _give_back(self, server: str, connection: Any) -> None:
         with self._lock:
             idle = self._idle.setdefault(server, [])
             if not self._closing.is_set() and len(idle) < _IDLE_MAX:

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypedDict, 
 import msgspec
 
 from launcher.client.batching import Batcher, Outcome
-from launcher.client.cell import Calls, Cell, find_place, user_name
+from launcher.client.cell import Calls, cell_at, find_place, user_name
 from launcher.client.errors import (
     BadTask,
     NotAllSubmitted,
@@ -369,7 +369,7 @@ class Connected:
             store = open_store(payloads) if payloads else first_store()
         except ValueError as error:
             raise BadTask(str(error)) from error
-        found = cell if cell is not None else Cell(find_place(server, tls, token))
+        found = cell if cell is not None else cell_at(find_place(server, tls, token))
         timeout_s, calls_max = seconds("timeout", timeout), max(1, calls_max)
         self._core = Core(found, Settings(timeout_s, calls_max, tenant, store))
 

@@ -1,0 +1,162 @@
+"""A program with a token and the authority's file alone, at the HTTPS of a real replica."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from cron.access import Role
+from cron.api.groups import TaskGroupView
+from cron.api.tasks import (
+    SubmitReport,
+    SubmitVerdict,
+    TaskChange,
+    TasksPage,
+    TasksReport,
+    TaskView,
+)
+from cron.errors import NoQuorum, OutcomeUnknown, UnknownTask
+from launcher.client import errors
+from launcher.client.client import Client
+from launcher.client.https import request_of
+from tests.fakes.ports import free_address
+from tests.unit.access_rig import AccessWorld
+from tests.unit.api_rig import FakeBackend
+from tests.unit.certs_rig import CELL, Certs
+from tests.unit.web_rig import Site, site
+
+R = TypeVar("R")
+VIEW = TaskView(task="acme/mail:a", state="waiting", revision=3)
+
+
+class Door:
+    """Replicas that serve HTTPS and a program's folder with `ca.pem` alone."""
+
+    def __init__(self, folder: Path) -> None:
+        certs = Certs(folder)
+        self.ours = certs.credentials("replica", "r1")
+        self.world = AccessWorld()
+        self.token = self.world.token(Role.SUBMITTER)
+        self.folder = folder / "trusted"
+        self.folder.mkdir()
+        shutil.copy(certs.authority() / "ca.pem", self.folder)
+        self.backend = FakeBackend(submit=self.submit)
+
+    def submit(self, request: Any) -> SubmitReport:
+        tasks = [SubmitVerdict(task=one.name, state="due", is_new=True) for one in request.tasks]
+        return SubmitReport(tasks=tasks)
+
+    def serves(self, backend: FakeBackend | None = None) -> Any:
+        ours, admission = self.ours, self.world.admission(is_open=False)
+        served = backend or self.backend
+        return site(served, credentials=lambda: ours, cell=CELL, admission=admission)
+
+    async def asks(self, *sites: Site | str, what: Callable[[Client], R], **how: Any) -> R:
+        """What a program gets that asks these replicas in turn."""
+        places = [f"127.0.0.1:{one.port}" if isinstance(one, Site) else one for one in sites]
+
+        def ask() -> R:
+            usual = {"tls": str(self.folder), "token": self.token, "timeout": 60}
+            with Client(",".join(places), **usual | how) as client:
+                return what(client)
+
+        return await asyncio.to_thread(ask)
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    return Door(tmp_path)
+
+
+async def test_a_token_alone_submits_and_asks_about_tasks(door: Door) -> None:
+    door.backend.answers |= {
+        "get": VIEW,
+        "cancel": TasksReport(count=1, tasks=[VIEW]),
+        "reschedule": VIEW,
+        "run_now": TasksReport(count=1, tasks=[VIEW]),
+        "list": TasksPage(tasks=[VIEW]),
+        "get_group": TaskGroupView(group="acme/g", state="open"),
+        "watch": [TaskChange(position="7"), TaskChange(position="8.0", task=VIEW)],
+    }
+
+    def work(client: Client) -> None:
+        first, second = client.submit_many([("mail", {"n": n}, {"key": f"k{n}"}) for n in (1, 2)])
+        assert (first.name, second.is_new) == ("default/mail:k1", True)
+        assert client.get("acme/mail:a").revision == 3
+        assert client.cancel("acme/mail:a").state == "waiting"
+        assert client.run_now("mail:a").task == VIEW.task
+        assert client.reschedule("mail:a", delay="1h", payload=[1]).task == VIEW.task
+        assert [one.task for one in client.list(queue="mail", state="waiting")] == [VIEW.task]
+        assert client.group_status("acme/g").state == "open"
+        assert next(client.watch(queue="mail")).position == "8.0"
+
+    async with door.serves() as one:
+        await door.asks(one, what=work)
+    asked = {name: request for name, (request,) in door.backend.calls}
+    assert asked["get"].name == "acme/mail:a"
+    assert (asked["reschedule"].name, asked["reschedule"].delay_ms) == ("default/mail:a", 3_600_000)
+    assert asked["list"].filter.queue == asked["watch"].filter.queue == "default/mail"
+    assert asked["submit"].by == "ci", "as the token says"
+
+
+async def test_the_next_replica_is_asked_where_one_is_gone_or_knows_no_leader(door: Door) -> None:
+    def refuses(_request: Any) -> Any:
+        raise NoQuorum("no leader within 2 s", "try again")
+
+    async with door.serves(FakeBackend(submit=refuses)) as lost, door.serves() as one:
+        made = await door.asks(
+            free_address(), lost, one, what=lambda it: it.submit("mail", key="k")
+        )
+        assert made.name == "default/mail:k"
+        with pytest.raises(errors.Unavailable, match="no leader within 2 s"):
+            await door.asks(lost, what=lambda it: it.submit("mail"), timeout="300ms")
+
+
+async def test_refusals_are_errors_of_the_library(door: Door) -> None:
+    def unknown(_request: Any) -> Any:
+        raise UnknownTask("there is no task mail:a", "list them")
+
+    def lost(_request: Any) -> Any:
+        raise OutcomeUnknown("it took too long")
+
+    door.backend.answers |= {"get": unknown, "reschedule": lost}
+    async with door.serves() as one:
+        with pytest.raises(errors.UnknownTask, match="no task mail:a") as caught:
+            await door.asks(one, what=lambda it: it.get("mail:a"))
+        assert caught.value.hint == "list them"
+        with pytest.raises(errors.OutcomeUnknown, match="it took too long"):
+            await door.asks(one, what=lambda it: it.reschedule("mail:a", delay=1))
+        with pytest.raises(errors.Denied):
+            await door.asks(one, what=lambda it: it.submit("mail"), token="rct_unknown")
+        calls = len(door.backend.calls)
+        viewer = door.world.token(Role.VIEWER, name="sees")
+        with pytest.raises(errors.Denied, match="may not"):
+            await door.asks(one, what=lambda it: it.submit("mail"), token=viewer)
+        assert len(door.backend.calls) == calls
+
+
+async def test_a_replica_of_another_authority_is_not_trusted(door: Door, tmp_path: Path) -> None:
+    theirs = Certs(tmp_path / "theirs").authority("theirs")
+    shutil.copy(theirs / "ca.pem", door.folder)
+    async with door.serves() as one:
+        with pytest.raises(errors.Denied, match="certificate is refused"):
+            await door.asks(one, what=lambda it: it.submit("mail"))
+    assert door.backend.calls == []
+
+
+def test_what_a_call_is_in_http() -> None:
+    content = json.dumps({"names": ["a"], "by": "ada"}).encode()
+    assert request_of("Cancel", content) == ("POST", "/v1/tasks/cancel", content)
+    said = {"filter": {"queue": "a b", "state": ""}, "page": "", "limit": 9}
+    listed = request_of("List", json.dumps(said).encode())
+    assert listed == ("GET", "/v1/tasks?limit=9&queue=a+b", b"")
+    group = request_of("CancelGroup", b'{"name": "acme/g", "by": "ada", "page": "p"}')
+    assert group == ("DELETE", "/v1/groups/acme/g?page=p", b"")
+    with pytest.raises(errors.TaskError, match="PutJobs"):
+        request_of("PutJobs", b"{}")
