@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
+import grpc
 import msgspec
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from cron.access import CELL, TOKEN_ROLES, Role
+from cron.access import CELL, TOKEN_ROLES, AccessRules, Binding, Role
 from cron.api import table
 from cron.api.admission import Admission, Shown
 from cron.api.client import Client
+from cron.api.peers import open_aio_channel
 from cron.api.rpc import Request, Rpc
 from cron.errors import NotAllowed, NotAuthenticated, NotFound
 from launcher.identity import Identity
+from launcher.pool.events import Joined
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
+from tests.style import access_table
 from tests.unit.access_calls import CALLS, Reached, expected
 from tests.unit.access_rig import AccessWorld
-from tests.unit.api_rig import in_thread
+from tests.unit.api_rig import FakeBackend, in_thread
+from tests.unit.certs_rig import EXECUTOR, PERSON, REPLICA, Certs
+from tests.unit.pool_rig import Rig, hello
+from tests.unit.tls_rig import secured
 
 
 def outcome(client: Client, rpc: Rpc[Any, Any], request: Request) -> str:
@@ -123,3 +134,131 @@ def test_every_list_and_every_change_by_filter_is_limited_by_the_guard() -> None
                 if isinstance(one, msgspec.Struct) and "within" in one.__struct_fields__
             ]
             assert has_within, f"{name}: nothing carries what its caller may see"
+
+
+def admitted(admission: Admission, shown: Shown) -> set[str]:
+    """The calls that somebody may make."""
+    found = set()
+    for name, (request, _, _) in CALLS.items():
+        with contextlib.suppress(NotAllowed):
+            admission.admit(table.TABLE[name], request, shown)
+            found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("role", Role)
+def test_every_call_with_every_role_of_a_certificate(role: Role) -> None:
+    """Roles that add to others, such as run-as, allow no call by themselves."""
+    for scope in (CELL, "billing/*", "ops/*"):
+        binding = Binding("ada", role, scope, users=("app",) if role is Role.RUN_AS else ())
+        rules = AccessRules(bindings={"ada": (binding,)})
+        admission = Admission("berlin", lambda rules=rules: rules, lambda: 0, is_open=False)
+        shown = Shown(Identity("berlin", "person", "ada"))
+        wanted = {name for name in CALLS if expected(name, role, scope)}
+        assert admitted(admission, shown) == wanted
+        with pytest.raises(NotAllowed, match="has no role"):
+            admission.admit(table.STATUS, CALLS["Status"][0], Shown(_person("bob")))
+
+
+def _person(name: str) -> Identity:
+    return Identity("berlin", "person", name)
+
+
+def test_the_table_of_the_documents_says_what_the_walk_expects() -> None:
+    for row in access_table.calls():
+        _, roles, need = CALLS[row.name]
+        assert {role.label for role in row.roles} == {*roles.split()}
+        if row.roles:
+            assert (row.scope == access_table.CELL) is (need == "cell"), row.name
+            assert row.scope != access_table.ANY or need == "list", row.name
+
+
+# ---- streams of executors, and health checks
+
+
+STRANGERS = {
+    "no certificate": None,
+    "another authority": {"authority": "other"},
+    "expired": {"begins_days": -11},
+}
+
+
+REFUSED = (
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNAVAILABLE,  # by TLS, before there is a call
+)
+
+
+class Calling:
+    """Calls the methods beside those of the API, with a certificate and perhaps a token."""
+
+    def __init__(self, channel: grpc.aio.Channel, rig: Rig, token: str) -> None:
+        self._pool = pool_pb2_grpc.PoolStub(channel)
+        self._health = health_pb2_grpc.HealthStub(channel)
+        self._rig = rig
+        self._said = (("authorization", f"Bearer {token}"),) if token else ()
+
+    def _call(self, name: str) -> Any:
+        cell, asked = self._rig.pool.cell, health_pb2.HealthCheckRequest()
+        if name == "Connect":
+            return self._pool.Connect(metadata=self._said)
+        if name == "WatchLeader":
+            request = pool_pb2.WatchRequest(cell=cell, executor="executor-7")
+            return self._pool.WatchLeader(request, metadata=self._said)
+        return getattr(self._health, name)(asked, metadata=self._said)
+
+    async def answers(self, name: str) -> None:
+        """Return once a method has answered its caller."""
+        call = self._call(name)
+        if name == "Connect":
+            await call.write(pool_pb2.FromExecutor(hello=hello(executor="executor-7")))
+            assert (await self._rig.heard(Joined)).executor == "executor-7"
+        elif name == "Check":
+            assert await call.code() is grpc.StatusCode.OK
+        else:
+            assert await call.read() is not grpc.aio.EOF
+        call.cancel()
+
+    async def is_refused(self, name: str) -> bool:
+        """Return whether a method ends the call of its caller as it refuses callers."""
+        return await self._call(name).code() in REFUSED
+
+
+@pytest.mark.parametrize("token", ["", "admin", "none of ours"])
+@pytest.mark.parametrize("who", [PERSON, REPLICA, EXECUTOR], ids=lambda who: who[0])
+async def test_streams_and_health_checks_go_by_certificates_alone(
+    tmp_path: Path, who: tuple[str, str], token: str
+) -> None:
+    certs, rig, world = Certs(tmp_path), Rig(), AccessWorld()
+    text = world.token(Role.ADMIN) if token == "admin" else token and "rc1_" + token
+    rows = access_table.methods()
+    ours = certs.credentials(*who)
+    async with (
+        secured(certs, FakeBackend(), rig=rig, rules=world.state.access) as server,
+        open_aio_channel(server, ours, ()) as channel,
+    ):
+        calling = Calling(channel, rig, text)
+        for path, row in rows.items():
+            name = path.rpartition("/")[2]
+            if who[0] in {*row.others} | ({"person"} if row.roles else set()):
+                await calling.answers(name)
+            else:
+                assert await calling.is_refused(name), path
+
+
+@pytest.mark.parametrize("how", STRANGERS)
+async def test_without_a_certificate_of_the_cell_no_stream_opens_whatever_token_is_shown(
+    tmp_path: Path, how: str
+) -> None:
+    certs, rig, world = Certs(tmp_path), Rig(), AccessWorld()
+    fields: Any = STRANGERS[how]
+    ours = None if fields is None else certs.unchecked(*EXECUTOR, **fields)
+    async with (
+        secured(certs, FakeBackend(), rig=rig, rules=world.state.access) as server,
+        open_aio_channel(server, ours, ()) as channel,
+    ):
+        calling = Calling(channel, rig, world.token(Role.ADMIN))
+        for path in access_table.methods():
+            assert await calling.is_refused(path.rpartition("/")[2]), path
+    assert rig.events == []

@@ -9,6 +9,7 @@ from cron.access import AccessRules
 from cron.api.admission import Admission
 from cron.api.callers import executor_of
 from cron.api.client import Client
+from cron.api.health import HealthService
 from cron.api.listening import listen, make_server
 from cron.api.server import add_admin
 from launcher.pool.service import add_pool_service
@@ -36,6 +37,7 @@ async def secured(
     admission = Admission(cell, lambda: known, lambda: 0, is_open=False)
     server = make_server(cell, shown, admission=admission)
     add_admin(server, backend)
+    HealthService(lambda: True).add_to(server)
     if rig is not None:
         rig.pool.open(EPOCH)
         add_pool_service(server, rig.pool, lambda: rig.leader, executor_of)

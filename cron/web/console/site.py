@@ -38,6 +38,7 @@ from cron.web.console.sessions import FORM_BYTES, Cookies, check_form, form_toke
 from cron.web.exchange import Bodies, Exchange
 from cron.web.problems import Answer, Refusal, refused
 from cron.web.visitor import address_of, shown_by
+from launcher.identity import PERSON
 
 Endpoint = Callable[[Exchange, str], Awaitable[None]]
 Show = Callable[[PageRequest, str], Awaitable[Page]]
@@ -122,7 +123,7 @@ class Console:
     def _shows(self, asks: Asks, show: Show) -> Endpoint:
         async def answer(exchange: Exchange, path_value: str) -> None:
             asked = self._begin(exchange, asks)
-            asked.caller = self._admission.caller(asked.shown)
+            asked.caller = self._person(asked.shown)
             page = await show(asked, path_value)
             await exchange.answer(self._answer(exchange, asked, page))
 
@@ -136,7 +137,7 @@ class Console:
             if act is None:
                 raise Refusal(404, "unknown_path", f"there is no act {name[:40]!r}")
             asked = self._begin(exchange, asks)
-            asked.caller = self._admission.caller(asked.shown)
+            asked.caller = self._person(asked.shown)
             await self._form(exchange, asked)
             if not may_act(asked.caller, name):
                 needed = f"it needs a role that may {act.rpc.action.value}"
@@ -213,14 +214,27 @@ class Console:
     async def _send_events(self, exchange: Exchange, _path_value: str) -> None:
         """Tell an open page that there is something new, for as long as its caller may see it."""
         shown = self._shown(exchange)
-        self._admission.caller(shown)
+        self._person(shown)
         if exchange.method == "HEAD":
             await exchange.answer(Answer(200, {"content-type": KIND}, b""))
             return
         await self._events.send(exchange, lambda: self._check(shown))
 
     def _check(self, shown: Shown) -> None:
-        self._admission.caller(shown)
+        self._person(shown)
+
+    def _person(self, shown: Shown) -> Caller:
+        """Return who looks.
+
+        Raises:
+            NotAuthenticated, NotAllowed: it is not proven who that is, it has no role, or it is no
+                person, such as a replica.
+        """
+        caller = self._admission.caller(shown)
+        if caller.kind != PERSON:
+            hint = "sign in with a token, or show a person's certificate"
+            raise NotAllowed(f"{caller} may not use the console", hint)
+        return caller
 
     # ---- sessions
 
