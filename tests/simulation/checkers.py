@@ -16,6 +16,7 @@ n  nothing was started after the faults, or nothing of it succeeded
 k  the fencing token of a later attempt is not greater than that of an earlier one
 o  a launch begins before what it follows, or is skipped for what succeeded (`followed.py`)
 t  a task is lost, doubled, too early, or begins though it was cancelled (`tasks.py`)
+j  a launch begins before its jitter is over, or a job is paused too early (`jittered.py`)
 
 An attempt of several parts is begun part by part here: each has its name, and may start once.
 """
@@ -43,6 +44,7 @@ from launcher.protocol.work import Epoch
 from tests.batches import AttemptItem, BeginItem, answered, items_of
 from tests.simulation.bounds import Bounds
 from tests.simulation.followed import FollowedWitness
+from tests.simulation.jittered import JitterWitness
 from tests.simulation.pacing import THREAD_POOL, Pacing
 from tests.simulation.tasks import TaskWitness
 from tests.simulation.tries import Tries
@@ -110,6 +112,7 @@ class Judge:
         self._pacing = Pacing(self.accuse, wall_ms, self._slots)
         self._tasks = TaskWitness(self.accuse, on_disk)
         self.followed = FollowedWitness(self.accuse)
+        self.jittered = JitterWitness(self.accuse)
         self.thread_pools: dict[
             str, int
         ] = {}  # how many launches the workers of an executor may have
@@ -182,6 +185,7 @@ class Judge:
             self._pacing.read(state, outcome, entry.at_ms)
             self._tasks.read(state, outcome)
             self.followed.read(state, outcome)
+            self.jittered.read(state, outcome)
 
     def tasks(
         self, acknowledged: dict[str, None], calm_ms: int, now_ms: int, *, served: bool

@@ -190,3 +190,15 @@ def test_an_unknown_key_is_named_with_the_nearest_known_one(
     with pytest.raises(BadConfig, match=said) as refused:
         parse((LEAST + text).encode(), Path("e1.toml"))
     assert refused.value.hint == hint
+
+
+def test_secrets_are_in_a_directory_beside_the_configuration_or_come_from_a_command() -> None:
+    config = parse((LEAST + 'secrets = "secrets"\n').encode(), PATH)
+    assert (config.secrets, config.secret_command) == ("/etc/raftcron/secrets", ())
+    config = parse((LEAST + 'secret_command = ["/bin/vault", "read"]\n').encode(), PATH)
+    assert (config.secrets, config.secret_command) == ("", ("/bin/vault", "read"))
+    both = LEAST + 'secrets = "/s"\nsecret_command = ["/bin/vault"]\n'
+    with pytest.raises(BadConfig, match="both say where secrets are"):
+        parse(both.encode(), PATH)
+    with pytest.raises(BadConfig, match="'vault' is not an absolute path"):
+        parse((LEAST + 'secret_command = ["vault"]\n').encode(), PATH)

@@ -15,6 +15,8 @@ import structlog
 
 from launcher.clock import boot_ms, wall_ms
 from launcher.config import ExecutorConfig
+from launcher.executor import secrets
+from launcher.executor.commands import children
 from launcher.executor.rows import ENDED, INTERRUPTED, REFUSED
 from launcher.executor.secrets import SECRET_BYTES_MAX, SecretReader, SecretRefused, Secrets
 from launcher.protocol.status import Reason
@@ -190,6 +192,23 @@ def group_of(pid: int) -> int:
 
 def test_a_command_that_is_not_there_is_an_error_and_no_secret() -> None:
     assert "No such file" in refusal(of(secret_command=("/no/such/program",)))
+
+
+def test_nobody_else_takes_the_exit_code_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor reaps children that it adopted; a code that is gone would look like success."""
+    monkeypatch.setattr(children, "adopter", os.getpid)
+    other = children.Children(lambda _: None, 1, "", lambda: 0)
+    output, seen = secrets._output, list[int]()
+
+    def output_and_look(process: Any, until_ms: int) -> bytes | None:
+        said = output(process, until_ms)
+        other._reap_orphans()
+        seen.append(process.pid)
+        return said
+
+    monkeypatch.setattr(secrets, "_output", output_and_look)
+    assert refusal(program("exit 3")).endswith("ended with exit code 3")
+    assert len(seen) == 1
 
 
 # ---- in threads

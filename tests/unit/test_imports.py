@@ -147,17 +147,26 @@ def test_options_of_a_cron_job() -> None:
         "jobTemplate": {"spec": {"backoffLimit": 0, "activeDeadlineSeconds": 90, "parallelism": 3,
             "template": {"spec": {"volumes": [{}], "containers": [{
                 "image": "i", "command": ["backup"], "args": ["--to", "a b"], "workingDir": "/w",
-                "env": [{"name": "A", "value": "1"}, {"name": "S", "valueFrom": {}}],
+                "env": [{"name": "A", "value": "1"}, {"name": "S", "valueFrom": {}},
+                        {"name": "P", "valueFrom": {"secretKeyRef": {"name": "db", "key": "pw"}}}],
                 "resources": {"limits": {"cpu": "250m", "memory": "64Mi"}}}, {}]}}}},
     }  # fmt: skip
     one = {"kind": "CronJob", "metadata": {"name": "b", "namespace": "shop"}, "spec": spec}
     imported = import_kubernetes([{"kind": "List", "items": [one]}, {"kind": "Service"}])
     assert imported.tables == [
         {"name": "shop/b", "schedule": "30 2 * * *", "zone": "Europe/Berlin",
-         "command": "backup --to 'a b'", "env": {"A": "1"}, "cwd": "/w", "timeout": "90s",
+         "command": "backup --to 'a b'", "env": {"A": "1"}, "secret": ["P:db/pw"],
+         "cwd": "/w", "timeout": "90s",
          "deadline": "300s", "overlap": "forbid", "cpu": "0.250", "memory": "65536K"}
     ]  # fmt: skip
-    for what in ("variable S", "suspended", "1 more containers", "volumes", "parallelism 3"):
+    for what in (
+        "variable S",
+        "secret db/pw",
+        "suspended",
+        "1 more containers",
+        "volumes",
+        "parallelism 3",
+    ):
         assert what in said(imported)
     check_file(imported)
 

@@ -351,7 +351,10 @@ class Commands(Group):
         except UserRefused as error:
             _fail(attempt, int(Reason.USER), str(error), wall_ms())
             return False
-        orders.append(["start", self._order(attempt, number, found)])
+        order = self._order(attempt, number)
+        if found:
+            order["env"] = {**found, **order["env"]}
+        orders.append(["start", order])
         self.unstarted += 1
         return True
 
@@ -423,12 +426,12 @@ class Commands(Group):
         self._is_spawner_dead = True
         self._unread.clear()
 
-    def _order(self, attempt: Attempt, number: int, found: Found) -> dict[str, Any]:
+    def _order(self, attempt: Attempt, number: int) -> dict[str, Any]:
         name = attempt.name
         order: dict[str, Any] = {
             "name": name,
             "work": number,
-            "env": {**found, **variables_of(attempt)},
+            "env": variables_of(attempt),
             "not_after_ms": attempt.not_after_ms,
             "output": self._outputs.stem(name),
         }
