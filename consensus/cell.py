@@ -13,13 +13,15 @@ class MemberView(msgspec.Struct, frozen=True):
     `incarnation` counts the disks that have represented the id, from 1. The state `open` means that
     the id waits for a new disk; `joining`, that its disk does not vote or count yet; `votes`, that
     it is a full member. `raft` and `about` are addresses from the replacement, "" for the
-    configured ones.
+    configured ones. `is_new`: the id was added to the cell and never voted, so that no majority
+    needs it.
     """
 
     incarnation: int
     member_state: Literal["open", "joining", "votes"]
     raft: str = ""
     about: str = ""
+    is_new: bool = False
 
 
 class PeerView(msgspec.Struct, frozen=True):

@@ -28,8 +28,8 @@ from launcher.address import is_loopback, split_address
 from launcher.tls import TlsFiles
 from launcher.unknown_keys import explain_unknown
 
-REPLICAS: Final = 3
-"""The number of replicas of a cell; two of three must agree on every entry."""
+SIZES: Final = (3, 5)
+"""How many replicas a cell has, unless it is `single`; a majority must agree on every entry."""
 LEASE_MARGIN_MS_MIN: Final = 100
 LEASE_MARGIN_SHARE: Final = 10
 """The leader gives up at least this fraction of `self_kill_ms`, and 100 ms, after the self-kill:
@@ -125,7 +125,10 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `data`: the directory of its journal, snapshots and history, relative to the file's directory.
     Two replicas must not share a directory.
 
-    `peers`: client and Raft addresses of all three replicas, this one included.
+    `peers`: client and Raft addresses of all replicas, this one included: three, or five.
+
+    `single`: the cell is this one replica, which `peers` names alone. Nothing runs while it is
+    down, and its disk is the only copy. `raftcron cell grow` makes it a cell of three later.
 
     `cell`: name of the group; executors of another cell are refused.
 
@@ -154,6 +157,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     data: str
     peers: dict[str, PeerAddresses]
+    single: bool = False
     cell: str = "default"
     client: str = ""
     raft: str = ""
@@ -255,9 +259,7 @@ def _check_names(config: ReplicaConfig, file: str) -> None:
 
 def _with_addresses(config: ReplicaConfig, file: str) -> ReplicaConfig:
     """Return the configuration with its listen addresses, after checking all addresses."""
-    if len(config.peers) != REPLICAS:
-        hint = "a cell has three replicas; name all of them, this one included"
-        raise ConfigError(f"{file}: peers: {len(config.peers)} of {REPLICAS} replicas", hint)
+    _check_size(config, file)
     own = config.peers.get(config.id)
     if own is None:
         hint = f"add [peers.{config.id}] with client and raft, or correct id"
@@ -277,6 +279,23 @@ def _with_addresses(config: ReplicaConfig, file: str) -> ReplicaConfig:
     )
     _check_listening(full, own, file)
     return full
+
+
+def _check_size(config: ReplicaConfig, file: str) -> None:
+    count = len(config.peers)
+    if config.single and count != 1:
+        hint = (
+            "leave `single` out where there are three replicas, or name this one alone;"
+            " docs/cell.md says how a cell of one grows"
+        )
+        raise ConfigError(f"{file}: single: true, but peers names {count} replicas", hint)
+    if not config.single and count not in SIZES:
+        wanted = " or ".join(map(str, SIZES))
+        hint = (
+            "name all replicas, this one included; a cell that is one replica alone needs"
+            " `single = true`"
+        )
+        raise ConfigError(f"{file}: peers: {count} replicas, not {wanted}", hint)
 
 
 def _check_listening(config: ReplicaConfig, own: PeerAddresses, file: str) -> None:

@@ -85,8 +85,8 @@ LIVING_S: Final = 2.0
 def restore_command(settings: Settings, /, **said: Any) -> None:
     """Restore a cell whose disks are all lost, or all but one.
 
-    Writes the data of one replica into an empty directory. Then start that replica, and the other
-    two with --bootstrap and empty directories. Launches that executors have in their journals do
+    Writes the data of one replica into an empty directory. Then start that replica, and the others
+    with --bootstrap and empty directories. Launches that executors have in their journals do
     not run again. Launches with an unknown outcome run again only if their job has on-lost=retry.
     """
     from cron import failpoints
@@ -128,13 +128,11 @@ def _restore(settings: Settings, *, config: str, yes: bool, dry_run: bool, **sai
     elif report.is_done:
         into = ["--data", said["data"]] if said["data"] is not None else []
         start = shlex.join(["raftcron", "replica", "--config", config, *into])
-        for line in (
-            f"restored into {report.data} as generation {report.new_generation}. Next:",
-            f"  {start}",
-            "  the other two replicas with --bootstrap, in empty folders",
-            "executors need nothing; raftcron status shows how they are asked what ran",
-        ):
-            render.line(line)
+        render.line(f"restored into {report.data} as generation {report.new_generation}. Next:")
+        render.line(f"  {start}")
+        if not replica.single:
+            render.line("  the other replicas with --bootstrap, in empty folders")
+        render.line("executors need nothing; raftcron status shows how they are asked what ran")
     if not is_ok:
         _say("nothing was changed")
         raise click.exceptions.Exit(exits.FAILED)

@@ -18,6 +18,11 @@ _STRANGE_HINT: Final = (
     " configuration: give it an id of its own; for a new cell: name its own peers"
 )
 """Hints for a `--bootstrap` that the cell refuses: it knows the id with another disk."""
+_NO_MEMBER_HINT: Final = (
+    "if it is to join that cell: `raftcron cell grow {name}` on the living, then --join here"
+    " instead of --bootstrap; for a new cell: name its own peers"
+)
+"""Hints for a `--bootstrap` that the cell refuses: it does not know the id."""
 
 
 class Gatekeeper:
@@ -49,13 +54,15 @@ class Gatekeeper:
             mine.joins,
             self._membership_log.address(self._config.replica),
             self._membership_log.life,
+            self._membership_log.ids,
         )
 
     def welcome(self, to: str, protocol: int) -> Welcome:
         """Return this replica's Welcome for the peer `to`, which dialled."""
         mine = self._membership_log.identity
         number, life = self._membership_log.number, self._membership_log.life
-        return Welcome(protocol, self._config.replica, number, mine.token, mine.joins, life)
+        ids = self._membership_log.ids
+        return Welcome(protocol, self._config.replica, number, mine.token, mine.joins, life, ids)
 
     def judge(self, caller: Hello | Welcome) -> Goodbye | None:
         """Return why `caller` is refused; None if it is accepted. An accepted caller with newer
@@ -101,5 +108,5 @@ class Gatekeeper:
         if outlived:
             raise Replaced(goodbye.text)
         if is_strange:
-            name = self._config.replica
-            raise Replaced(goodbye.text, _STRANGE_HINT.format(name=name))
+            hint = _STRANGE_HINT if goodbye.number else _NO_MEMBER_HINT
+            raise Replaced(goodbye.text, hint.format(name=self._config.replica))

@@ -108,7 +108,7 @@ class Leading:
             self._confirm()
         self._tend_members()
         never = float("-inf")
-        answered = [raft.mono(), *(raft.answered_s.get(node, never) for node in raft.others)]
+        answered = [raft.mono(), *(raft.answered_s.get(node, never) for node in raft.electors)]
         confirmed_s = sorted(answered, reverse=True)[len(answered) // 2]
         if confirmed_s != never:
             self.confirmed_s = confirmed_s
@@ -190,9 +190,11 @@ class Leading:
         if isinstance(message, Answer) and not message.next_index:
             return  # a refusal of our older term, by a peer that was in this term before us
         counts = raft.is_member(node) and self._membership_log.counts(node.id)
+        sent_s = min(message.sent_ms / 1000, raft.mono())
         if counts:
-            answered = max(raft.answered_s[node], min(message.sent_ms / 1000, raft.mono()))
-            raft.answered_s[node] = answered
+            raft.answered_s[node] = max(raft.answered_s[node], sent_s)
+        elif raft.is_member(node):
+            self._admissions.note_answer(node.id, sent_s)
         if isinstance(message, HeartbeatAnswer):
             if counts:
                 self.confirming.answered(node.id, message.round)
@@ -262,37 +264,67 @@ class Leading:
                 raft.answered_s[node] = float("-inf")
             elif learned := self._admissions.learned(node.id):
                 raft.matched[node] = max(raft.matched[node], learned)
+                heard_s = self._admissions.heard_s(node.id)
+                raft.answered_s[node] = max(raft.answered_s[node], heard_s)
                 self._admissions.forget(node.id)
 
     def replace(self, name: str, raft_address: str, about: str, origin: Origin) -> None:
         """Append the Replace of the present disk of `name`, as the append `origin`; if it is not
         possible, queue ChangeRefused for the event loop.
         """
+
+        def decide(reached: set[str]) -> Change:
+            change = self._admissions.replacement(
+                name, raft_address, about, leader=self._raft.me.id, reached=reached
+            )
+            self._admissions.forget(name)
+            return change
+
+        self._change(origin, decide)
+
+    def add(self, name: str, origin: Origin) -> None:
+        """Append the Add of the id `name`, as the append `origin`; if it is not possible, queue
+        ChangeRefused for the event loop.
+        """
+        leader, peer = self._raft.me.id, self._raft.transport.peer
+        self._change(
+            origin,
+            lambda reached: self._admissions.addition(
+                name, leader=leader, reached=reached, peer=peer
+            ),
+        )
+
+    def _change(self, origin: Origin, decide: Callable[[set[str]], Change]) -> None:
+        """Append the change that `decide` returns; it is given the voters that are reached."""
         raft = self._raft
         if not raft.leads:
             raft.parts.handover.post(Refused([origin.counter]))
             return
-        recent_s = raft.mono() - raft.config.fallback_ms / 1000
+        recent_s = self._recent_s
         # A new leadership begins as if all peers had answered; a match index proves an answer.
         reached = {n.id for n in raft.others if raft.matched[n] and raft.answered_s[n] > recent_s}
         try:
             if not self._may_change():
                 raise ChangeRefused("another change of the members is under way; try again soon")
-            change = self._admissions.replacement(
-                name, raft_address, about, leader=raft.me.id, reached=reached
-            )
+            change = decide(reached)
         except ChangeRefused as refusal:
             raft.parts.handover.post(Refused([origin.counter], refusal))
             return
-        self._admissions.forget(name)
         self.logged = max(self.logged, origin.counter)
         self._log_change(change, origin)
+
+    @property
+    def _recent_s(self) -> float:
+        """Since when a peer must have answered to count as reached."""
+        return self._raft.mono() - self._raft.config.fallback_ms / 1000
 
     def _tend_members(self) -> None:
         raft = self._raft
         if self._membership_log.is_complete or not self._may_change():
             return
-        change = self._admissions.next_change(raft.commit, raft.transport.peer)
+        change = self._admissions.next_change(
+            raft.commit, raft.transport.peer, since_s=self._recent_s
+        )
         if change is not None:
             self._log_change(change)
 
@@ -319,7 +351,7 @@ class Leading:
 
     def begin_transfer(self, replica: str | None) -> None:
         """Transfer to `replica`, or to the most advanced one, as soon as it has all entries."""
-        if self._raft.leads and self._raft.others:
+        if self._raft.leads and self._raft.electors:
             self._transfer = (replica, self._raft.mono() + _TRANSFER_S)
 
     def end_transfer(self) -> None:

@@ -53,6 +53,7 @@ class Library(SyncObj):
         self.transport, self.mono = parts.transport, parts.mono
         self.me = nodes[config.replica]
         self.others = [node for name, node in sorted(nodes.items()) if name != config.replica]
+        self.electors = self.others
         conf = _conf(config, parts.journal)
         super().__init__(self.me, self.others, conf, transport=parts.transport)
         self._poller = parts.transport
@@ -146,6 +147,19 @@ class Library(SyncObj):
         """Return whether the disk behind `node` represents its id in this log."""
         peer = self.transport.peer(node.id)
         return self.membership_log.stands_for(node.id, peer.token if peer is not None else -1)
+
+    def count_electors(self) -> None:
+        """Make the library count votes and answers of the electors alone, and need a majority of
+        them: `electors` are those others."""
+        names = self.membership_log.electors
+        self.electors = [node for node in self.others if node.id in names]
+        self._SyncObj__otherNodes = set(self.electors)
+        self._SyncObj__readonlyNodes = set(self.others) - self._SyncObj__otherNodes
+
+    @property
+    def decides_alone(self) -> bool:
+        """Return whether this replica is a majority by itself."""
+        return self.membership_log.has_quorum({self.me.id})
 
     # --- commands to the library
 

@@ -1,16 +1,20 @@
 """The members of a cell: which disk represents each id, according to the log. Pure.
 
-The ids of a cell never change. A *disk* is identified by the token that was drawn when it was
-created. An id's *incarnation* is the number of the disk that represents it, counted from 1.
+A *disk* is identified by the token that was drawn when it was created. An id's *incarnation* is
+the number of the disk that represents it, counted from 1. Ids are added, one at a time, and never
+removed.
 
 - A cell is founded once: a candidate with an empty log needs the vote of every id, and its first
-  entry, Found, names the three disks. So an empty disk with an old id (S17) cannot found a cell:
+  entry, Found, names all disks. So an empty disk with an old id (S17) cannot found a cell:
   another id would have to vote for a token that its log does not name.
 - Replace opens the next incarnation of an id: as soon as it is appended, the old disk neither votes
   nor counts. Admit binds the incarnation to the first disk that asks. Join lets the disk vote and
   count, once it has everything that was committed when it was admitted. It may be the last to
   receive its Join, so an admitted disk grants votes; a candidate counts the vote only if its own
   log has the Join.
+- Add opens the first incarnation of a new id, and the rest is as after a Replace. The *electors*
+  are the ids of whose votes a majority is needed. An added id becomes an elector with its first
+  Join: before that, the cell needs neither its votes nor its answers.
 
 Each of these is a change of one voter and follows Raft's rules (thesis 4.1, 4.2): a replica uses
 the newest change in its own log, committed or not; the leader appends a change only when the
@@ -42,7 +46,8 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
     `raft` and `about` replace configured addresses, "" for the configured ones: the address that
     peers dial, and a text of the log's user. `past` are the tokens of the disks that represented
-    the id before: such a disk may not know that it did.
+    the id before: such a disk may not know that it did. `is_new`: the id was added, and none of its
+    disks has voted yet, so it is no elector.
     """
 
     number: Number
@@ -51,6 +56,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     raft: str = ""
     about: str = ""
     past: tuple[Number, ...] = ()
+    is_new: bool = False
 
 
 Members = dict[str, Member]
@@ -87,7 +93,13 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=4):
     number: Number
 
 
-Change = Found | Replace | Admit | Join
+class Add(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=5):
+    """The cell has one more id; its first incarnation is open."""
+
+    replica: str
+
+
+Change = Found | Replace | Admit | Join | Add
 
 _encoder = msgspec.msgpack.Encoder()
 _changes: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
@@ -127,7 +139,7 @@ def change_members(members: Members, change: Change) -> Members:
                 return members
             past = (*old.past, old.token) if old.token else old.past
             new = Member(number, 0, votes=False, raft=raft or old.raft, about=about or old.about)
-            new = msgspec.structs.replace(new, past=past)
+            new = msgspec.structs.replace(new, past=past, is_new=old.is_new)
         case Admit(replica, number, token):
             old = members.get(replica)
             if old is None or number != old.number or old.token or token in old.past:
@@ -137,7 +149,11 @@ def change_members(members: Members, change: Change) -> Members:
             old = members.get(replica)
             if old is None or number != old.number or not old.token or old.votes:
                 return members
-            new = msgspec.structs.replace(old, votes=True)
+            new = msgspec.structs.replace(old, votes=True, is_new=False)
+        case Add(replica):
+            if not members or replica in members:
+                return members
+            new = Member(1, 0, votes=False, is_new=True)
     return {**members, replica: new}
 
 
@@ -170,9 +186,7 @@ def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
     """
     member = members.get(caller.sender)
     if member is None:
-        if caller.number or not caller.joins:
-            return None
-        return Goodbye(WAIT, 0, "no incarnation is known here yet")
+        return _judge_stranger(members, caller)
     if member.token == caller.token:
         return None
     name, number = caller.sender, member.number
@@ -194,4 +208,21 @@ def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
             f"incarnation {number} of {name} has a disk already; if that is lost, run"
             f" `raftcron replica replace {name}`",
         )
+    if member.is_new and (unknown := sorted(members.keys() - set(caller.peers))):
+        text = f"{name} is to join this cell, but its `peers` lacks {', '.join(unknown)}"
+        return Goodbye(WAIT, number, text)
     return None
+
+
+def _judge_stranger(members: Members, caller: Hello | Welcome) -> Goodbye | None:
+    """Return why a caller is refused whose id is none of `members`; None if it is accepted."""
+    name = caller.sender
+    if not members:
+        if caller.number or not caller.joins:
+            return None
+        return Goodbye(WAIT, 0, "no incarnation is known here yet")
+    here = f"{name} is no replica of this cell, which has {', '.join(sorted(members))}"
+    way = f"`raftcron cell grow {name}` adds it"
+    if caller.number or caller.joins:
+        return Goodbye(WAIT, 0, f"{here}; {way}")
+    return Goodbye(UNKNOWN, 0, f"{here}; {way}, and it starts with --join")

@@ -7,7 +7,7 @@ undone. So this class watches the journal and keeps the members after each chang
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 import msgspec
@@ -121,6 +121,13 @@ class MembershipLog:
         return all(member.votes for member in self.members.values())
 
     @property
+    def electors(self) -> Collection[str]:
+        """The ids of whose votes a majority is needed: those that ever had a disk that voted."""
+        if not self.is_founded:
+            return self.ids
+        return [name for name, member in self.members.items() if not member.is_new]
+
+    @property
     def is_founded(self) -> bool:
         """Return whether the log names the disks of the cell."""
         return bool(self.members)
@@ -161,7 +168,7 @@ class MembershipLog:
         """Return whether the votes of `granted` elect a leader. A new cell needs all votes."""
         if not self.is_founded:
             return granted.issuperset(self.ids)
-        return sum(self.counts(name) for name in granted) * 2 > len(self.ids)
+        return sum(self.counts(name) for name in granted) * 2 > len(self.electors)
 
 
 def change_in(command: bytes, index: int) -> Change:
@@ -233,5 +240,9 @@ def view(member: Member) -> MemberView:
     """Return the reported view of `member`."""
     member_state: Literal["open", "joining", "votes"] = "joining" if member.token else "open"
     return MemberView(
-        member.number, "votes" if member.votes else member_state, member.raft, member.about
+        member.number,
+        "votes" if member.votes else member_state,
+        member.raft,
+        member.about,
+        member.is_new,
     )

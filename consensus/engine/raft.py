@@ -46,13 +46,14 @@ from consensus.engine.network.wire import (
 from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import Dump
 from consensus.engine.storage.incoming import Aside
-from consensus.errors import invariant
+from consensus.errors import BadConfig, invariant
 from consensus.leadership import Leadership
 from consensus.limits import HANDOVER_BATCH, READ_BACK_BYTES
 
 _log = logging.getLogger(__name__)
 _FOUNDING_S: Final = (0.05, 0.05)
-"""A short election timeout for the first leader of a new cell."""
+"""A short election timeout for the first leader of a new cell, and for a replica that needs no vote
+but its own."""
 _RETURN_S: Final = (0.25, 0.75)
 """When a replica that has just started asks for votes, after it reached a majority: where a whole
 cell was down nobody leads. A leader that is alive dials it within 0.2 s and speaks 0.15 s later."""
@@ -152,7 +153,7 @@ class Raft(Library):
         )
 
     def _commits_alone(self) -> bool:
-        return not self.others and self.commit < self.last_index
+        return self.commit < self.last_index and self.decides_alone
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N802, N803
         now_s = self.mono()
@@ -161,7 +162,10 @@ class Raft(Library):
         if now_s - self._last_tick_s > self.config.election_min_ms / 2000 and not self.leads:
             self.put_off_election()
         self._last_tick_s = now_s
-        if not self.membership_log.is_founded and self.me.id == self.membership_log.ids[0]:
+        if self.membership_log.is_stale:  # before the library counts: a change counts at once
+            self._heed_membership_log()
+        is_first = not self.membership_log.is_founded and self.me.id == self.membership_log.ids[0]
+        if is_first or (self.leader is None and self.decides_alone):
             self.hurry_election(*_FOUNDING_S)
         super()._onTick(timeToWait)
 
@@ -200,6 +204,8 @@ class Raft(Library):
     def _heed_membership_log(self) -> None:
         at = self.membership_log.changed_at
         self.membership_log.is_stale, self._unsettled_at = False, at if at > self.commit else 0
+        check_peers(self.config, self.membership_log)
+        self.count_electors()
         for name in self.membership_log.members:
             if name != self.me.id:
                 address = self.membership_log.address(name) or self.config.peers[name]
@@ -238,8 +244,8 @@ class Raft(Library):
         """Append Found if this is the first leader of the cell."""
         if not self.membership_log.is_founded:
             self.leading.found()
-        if not self.others:
-            self.journal.sync()  # a single replica counts this in the same tick
+        if self.decides_alone:
+            self.journal.sync()  # it counts this in the same tick
 
     def _lose_caller(self, name: str) -> None:
         leader = self.leader
@@ -357,6 +363,7 @@ def assemble(
     else:
         members = decode_members(dump.members)
         membership_log.start(dump.position.index, members, journal.log.kept, life=dump.life)
+    check_peers(config, membership_log)
     journal.watcher = membership_log
     nodes: dict[str, Node] = {name: Replica(name) for name in config.peers}
     gate = Gatekeeper(config, membership_log)
@@ -373,6 +380,21 @@ def assemble(
         mono=mono,
     )
     return Raft(config, nodes, parts)
+
+
+def check_peers(config: EngineConfig, membership_log: MembershipLog) -> None:
+    """Check that the configuration names all replicas of the log.
+
+    Raises:
+        BadConfig: it does not, as one from before the cell grew.
+    """
+    if missing := sorted(membership_log.members.keys() - config.peers.keys()):
+        error = BadConfig(
+            f"`peers` of {config.replica} lacks {', '.join(missing)}, which the log has as replicas"
+            f" of cell {config.cell!r}"
+        )
+        error.hint = "write all replicas of the cell there; one that was added is never removed"
+        raise error
 
 
 def tick(raft: Raft) -> None:

@@ -302,9 +302,26 @@ class EngineLog:
             OutcomeUnknown: check `members` before you retry.
         """
         engine = self._check_leads()
+        return await self._change(
+            partial(engine.leading.replace, replica, raft, about), timeout_ms=timeout_ms
+        )
+
+    async def add(self, replica: str, *, timeout_ms: int) -> MemberView:
+        """Add the id `replica` to the cell. Its first disk may join from then on. Return the member
+        once committed.
+
+        Raises:
+            NotLeader, ChangeRefused, QueueFull, Stopped: nothing happened and nothing will.
+            OutcomeUnknown: check `members` before you retry.
+        """
+        engine = self._check_leads()
+        return await self._change(partial(engine.leading.add, replica), timeout_ms=timeout_ms)
+
+    async def _change(self, change: Callable[[Origin], None], *, timeout_ms: int) -> MemberView:
+        """Ask the tick thread for a change of members; return the member once committed."""
         counter, answer = self._pending.admit(0)
         origin = Origin(self.replica, self._incarnation, counter)
-        engine.ask(partial(engine.leading.replace, replica, raft, about, origin))
+        self._running().ask(partial(change, origin))
         outcome = (await within(answer, timeout_ms)).outcome
         if isinstance(outcome, ConsensusError):
             raise outcome
@@ -424,7 +441,8 @@ class EngineLog:
 
     async def _transfer(self, replica: str | None) -> None:
         raft = self._raft
-        if raft is None or not self._leadership.leads or len(self._config.peers) == 1:
+        is_alone = len(raft.membership_log.electors) < 2 if raft is not None else True
+        if raft is None or not self._leadership.leads or is_alone:
             return
         gone = asyncio.Event()
         listener: Callable[[Leadership], None] = lambda _: gone.set()  # noqa: E731

@@ -63,6 +63,25 @@ class ReplaceReport(View, frozen=True, kw_only=True):
     was_open: bool = False
 
 
+class GrowRequest(Request, frozen=True, kw_only=True):
+    """Add the replica `replica` to the cell; `peers` of all replicas must name it."""
+
+    replica: ReplicaId
+    by: Person = ""
+
+
+class GrowReport(View, frozen=True, kw_only=True):
+    """The replica that was added, or was there already (`was_there`), its incarnation and what it
+    is, and the addresses where the others expect it."""
+
+    replica: str
+    incarnation: int = 0
+    member_state: str = ""
+    raft: str = ""
+    client: str = ""
+    was_there: bool = False
+
+
 class JoinProgress(View, frozen=True):
     """How far a replica that does not vote yet has come, as `consensus.cell.Joining` says."""
 

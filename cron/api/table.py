@@ -307,6 +307,13 @@ REPLACE: Final = unary(
     Where.CHANGE,
     (Action.ADMINISTER, reach.cell),
 )
+GROW: Final = unary(
+    "Grow",
+    members.GrowRequest,
+    members.GrowReport,
+    Where.CHANGE,
+    (Action.ADMINISTER, reach.cell),
+)
 RESET_CLOCK: Final = unary(
     "ResetClock",
     members.ClockRequest,

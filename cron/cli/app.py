@@ -121,6 +121,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "calendar": ("cron.cli.calendars", "Keep days on which jobs do not run, or run alone."),
     "executors": ("cron.cli.executors", "List the executors: slots, labels, handlers."),
     "status": ("cron.cli.cell", "Show the replicas and executors."),
+    "cell": ("cron.cli.replica", "Add a replica to the cell."),
     "clock": ("cron.cli.cell", "Set the cell's time back after a wrong clock moved it ahead."),
     "snapshot": ("cron.cli.snapshots", "Save, list and verify snapshots of the cell's state."),
     "audit": ("cron.cli.cell", "Check that every instant has exactly one row in history."),

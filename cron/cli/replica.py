@@ -1,4 +1,4 @@
-"""replica: run one, and replace one whose disk is lost."""
+"""replica and cell: run a replica, replace one whose disk is lost, and add one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 from cron import endings
 from cron.api import table
-from cron.api.members import ReplaceReport, ReplaceRequest, StatusRow
+from cron.api.members import GrowReport, GrowRequest, ReplaceReport, ReplaceRequest, StatusRow
 from cron.cli import exits, render
 from cron.cli.app import Group, become
-from cron.cli.options import Settings, asks_cell, confirm
+from cron.cli.options import Settings, asks_cell, cell_options, confirm
 from cron.cli.waiting import Wait
 from cron.errors import NotNow, OutcomeUnknown, StillAlive
 from cron.progress import describe_progress
@@ -44,7 +44,7 @@ _LOOK_S: Final = 0.5
 @click.option(
     "--join",
     is_flag=True,
-    help="Join with an empty data directory, after `replica replace`.",
+    help="Join with an empty data directory, after `replica replace` or `cell grow`.",
 )
 @click.option("--die-with-parent", is_flag=True, hidden=True)
 @click.pass_context
@@ -129,7 +129,55 @@ def _replace(cell: Client, request: ReplaceRequest) -> ReplaceReport:
         raise OutcomeUnknown(str(error), hint) from error
 
 
-def _until_it_votes(settings: Settings, cell: Client, report: ReplaceReport) -> StatusRow:
+@click.group("cell", cls=Group, short_help="Add a replica to the cell.")
+@cell_options
+def cell_command() -> None:
+    """Make the cell larger.
+
+    docs/cell.md describes how a cell of one replica becomes a cell of three.
+    """
+
+
+@cell_command.command("grow", short_help="Add a replica to the cell.")
+@click.argument("replica")
+@click.option(
+    "--wait", is_flag=True, help="Wait until the new replica votes, and show its progress."
+)
+@asks_cell
+def grow_command(settings: Settings, /, wait: bool, **said: Any) -> None:
+    """Add REPLICA to the cell. It votes once it has the state and the log.
+
+    `peers` of all replicas must name REPLICA. Replicas are added one by one, and never removed.
+    From the moment at which the second replica votes until the third one does, the cell needs both.
+    With --wait, the command exits with 6 if --timeout expires first.
+    """
+    with settings.client() as cell:
+        report = cell.ask(table.GROW, GrowRequest(**said))
+        name = report.replica
+        command = f"raftcron replica --config {shlex.quote(name)}.toml --join"
+        if not settings.is_json:
+            _say_grown(report, command)
+        if wait and report.member_state != "votes":
+            row = _until_it_votes(settings, cell, report)
+            report = msgspec.structs.replace(report, member_state=row.member_state)
+    if settings.is_json:
+        render.json_lines([{**msgspec.structs.asdict(report), "command": command}])
+
+
+def _say_grown(report: GrowReport, command: str) -> None:
+    name = report.replica
+    if report.member_state == "votes":
+        render.line(f"{name} is a replica of the cell already, and votes")
+        return
+    render.line(f"{name} was added before" if report.was_there else f"{name} is added to the cell")
+    render.line("next, on its machine, with an empty data directory:")
+    render.line(f"  {command}")
+    render.line(f"the others expect it at raft {report.raft} and client {report.client}")
+
+
+def _until_it_votes(
+    settings: Settings, cell: Client, report: ReplaceReport | GrowReport
+) -> StatusRow:
     """Return the row of a new disk once it votes; say meanwhile how far it is.
 
     Raises:

@@ -27,8 +27,9 @@ from typing import Final
 
 import msgspec
 
-from cron.config import REPLICAS, ReplicaConfig, load_replica_config
+from cron.config import ReplicaConfig, load_replica_config
 from cron.errors import ConfigError
+from launcher.address import DEV_REPLICAS as REPLICAS
 
 HOST: Final = "127.0.0.1"
 RAFT_OFFSET: Final = 10

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -79,19 +79,21 @@ class ReplicaIdentity(msgspec.Struct, frozen=True):
     http: str = ""
 
 
-def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
-    """Return the rows of all replicas, with a note where one believes in a leader that is none.
+def with_leader(rows: list[StatusRow], electors: Collection[str] = ()) -> list[StatusRow]:
+    """Return the rows of all replicas, with a note where one believes in a leader that is none. A
+    majority of `electors` is needed, of all if there are none.
 
     A replica hears of a leader's end only from the next one; until then its word is of no use.
     """
+    needed = [row for row in rows if not electors or row.id in electors]
     leading = {row.id for row in rows if row.role == "leader"}
-    answering = sum(row.role not in (UNREACHABLE, LEARNER, WAITING) for row in rows)
-    majority = len(rows) // 2 + 1
+    answering = sum(row.role not in (UNREACHABLE, LEARNER, WAITING) for row in needed)
+    majority = len(needed) // 2 + 1
     if leading:
         note = "does not know the leader yet"
     elif answering < majority:
         verb = "answers" if answering == 1 else "answer"
-        note = f"no leader: {answering} of {len(rows)} replicas {verb}, {majority} are needed"
+        note = f"no leader: {answering} of {len(needed)} replicas {verb}, {majority} are needed"
     else:
         note = "no leader yet: the replicas elect one"
     return [
@@ -237,7 +239,9 @@ class ClusterStatus:
         """Return all replicas, by id, then all executors. Answers for all within about a second."""
         await self.poll()
         rows = [self.own(), *(self._row_of(peer) for peer in self._peers.values())]
-        rows = with_leader(sorted(rows, key=lambda row: row.id))
+        members = self._replicated.members
+        electors = [name for name, member in members.items() if not member.is_new]
+        rows = with_leader(sorted(rows, key=lambda row: row.id), electors)
         leader = next((row.id for row in rows if row.role == "leader"), "")
         answer = await self._ask_leader(leader)
         if answer is not None:
@@ -292,11 +296,20 @@ class ClusterStatus:
             authority_ends_ms=authority_ends_s * 1000,
             disk_used_percent=self._disk_used_percent,
         )
-        return own, {peer.id: (peer.row, peer.offset_ms) for peer in self._peers.values()}
+        return own, {peer.id: (peer.row, peer.offset_ms) for peer in self._needed()}
 
     def reachable(self) -> dict[str, bool]:
         """Return of each other replica whether it answered when it was asked last."""
-        return {peer.id: peer.row is not None for peer in self._peers.values()}
+        return {peer.id: peer.row is not None for peer in self._needed()}
+
+    def _needed(self) -> list[OtherReplica]:
+        """The others, without those that a growing cell does not need yet."""
+        members = self._replicated.members
+        return [
+            peer
+            for peer in self._peers.values()
+            if not members or (peer.id in members and not members[peer.id].is_new)
+        ]
 
     def _row_of(self, peer: OtherReplica) -> StatusRow:
         if peer.row is None:
@@ -331,7 +344,7 @@ class ClusterStatus:
         frame_ms = self._frame_ms()
         offsets = [
             peer.offset_ms - (frame_ms - peer.frame_ms)
-            for peer in self._peers.values()
+            for peer in self._needed()
             if peer.offset_ms is not None
         ]
         if len(offsets) < 2:
@@ -396,11 +409,12 @@ WAITING: Final = "waiting"
 """Its disk has no room: it takes no part, and says so."""
 
 _OPEN = "waits for a new disk: start one with --join"
+_NO_MEMBER = "it is no replica of the cell yet: `raftcron cell grow {}` adds it"
 _ONLY_RAFT = "the leader reaches it, but its client address does not answer"
 
 
 class CellLog(ReplicatedLog, Protocol):
-    """A replicated log that tells of its members, and lets one be replaced."""
+    """A replicated log that tells of its members, and lets one be replaced or added."""
 
     @property
     def members(self) -> dict[str, MemberView]:
@@ -421,6 +435,9 @@ class CellLog(ReplicatedLog, Protocol):
         Raises:
             NotLeader, ChangeRefused: nothing happened. OutcomeUnknown: nobody knows.
         """
+
+    async def add(self, replica: str, *, timeout_ms: int) -> MemberView:
+        """Add `replica` to the cell; raises as `replace`."""
 
 
 def client_address(members: Mapping[str, MemberView], replica: str, configured: str) -> str:
@@ -472,12 +489,19 @@ def with_member_state(
     `peers` and `leader_applied`, the index that the leader has applied, are the leader's own; from
     any other replica none and None.
     """
+    if not members:
+        return list(rows)
     return [
         _as_member(row, members[row.id], peers.get(row.id), leader_applied)
         if row.id in members
-        else row
+        else _as_stranger(row)
         for row in rows
     ]
+
+
+def _as_stranger(row: StatusRow) -> StatusRow:
+    is_away = row.role == UNREACHABLE
+    return msgspec.structs.replace(row, note=_NO_MEMBER.format(row.id)) if is_away else row
 
 
 def _as_member(

@@ -1,4 +1,5 @@
 """A replica's disk is lost: its id is opened for a new one, and the old one is shut out for good.
+Or the cell grows by a replica.
 
 The log would replace any member at any time. What a person must not do by mistake is refused here,
 by what the leader sees: to shut out a disk that is well, or the one that the majority hangs on.
@@ -15,7 +16,7 @@ from consensus.cell import MemberView
 from consensus.errors import ChangeRefused, ConsensusError
 from consensus.errors import NotLeader as LogNotLeader
 from consensus.errors import OutcomeUnknown as LogOutcomeUnknown
-from cron.api.members import ReplaceReport, ReplaceRequest
+from cron.api.members import GrowReport, GrowRequest, ReplaceReport, ReplaceRequest
 from cron.config import PeerAddresses
 from cron.errors import (
     ConfigError,
@@ -52,8 +53,19 @@ async def replace(replica: Replica, request: ReplaceRequest) -> ReplaceReport:
     return report
 
 
+async def grow(replica: Replica, request: GrowRequest) -> GrowReport:
+    """Add a replica to the cell, and keep who did it among the changes; raises as
+    `Replacing.grow`."""
+    report = await replica.replacing.grow(request)
+    if not (report.was_there and report.member_state == VOTES):
+        subject = f"replica {report.replica}"
+        after = f"added, at raft {report.raft}, client {report.client}"
+        await note_change(replica, NoteChange("grow", subject, "", after, request.by))
+    return report
+
+
 class Replacing:
-    """Replaces members of the cell; `peers` are the configured addresses."""
+    """Replaces and adds members of the cell; `peers` are the configured addresses."""
 
     def __init__(
         self, log: CellLog, peers: Mapping[str, PeerAddresses], parse_address: ParseAddress
@@ -87,9 +99,45 @@ class Replacing:
             )
         except ConsensusError as error:
             _log.warning("replacement.failed", **said, error=str(error))
-            raise _as_cron_error(error, name) from error
+            raise _as_cron_error(error, name, "replaced") from error
         _log.warning("replacement.committed", **said, incarnation=member.incarnation)
         return self._report(name, member, was_open=False)
+
+    async def grow(self, request: GrowRequest) -> GrowReport:
+        """Add the replica to the cell and return it; one that is there already, as it is.
+
+        Raises:
+            UnknownReplica, NotNow, NotLeader: nothing happened. OutcomeUnknown: it may happen.
+        """
+        name, members = request.replica, self._log.members
+        if name in members:  # as after a request that came twice
+            return self._grown(name, members[name], was_there=True)
+        if name not in self._peers:
+            raise UnknownReplica(
+                f"{self._log.replica} has no replica {name} in `peers`",
+                f"write {name} into `peers` of all replicas, without `single`, and restart them;"
+                " then repeat this",
+            )
+        said = {"replica": name, "by": request.by}
+        _log.info("growth.asked", **said)
+        try:
+            member = await self._log.add(name, timeout_ms=TIMEOUT_MS)
+        except ConsensusError as error:
+            _log.warning("growth.failed", **said, error=str(error))
+            raise _as_cron_error(error, name, "added") from error
+        _log.warning("growth.committed", **said)
+        return self._grown(name, member, was_there=False)
+
+    def _grown(self, name: str, member: MemberView, *, was_there: bool) -> GrowReport:
+        now = self._addresses(name, member)
+        return GrowReport(
+            replica=name,
+            incarnation=member.incarnation,
+            member_state=member.member_state,
+            raft=now.raft,
+            client=now.client,
+            was_there=was_there,
+        )
 
     def _check_sense(self, request: ReplaceRequest, members: Mapping[str, MemberView]) -> None:
         name, peers = request.replica, self._log.peers()
@@ -98,13 +146,14 @@ class Replacing:
                 f"{name} leads the cell, so it is well; nothing was changed",
                 "stop it first: another one leads then",
             )
+        electors = {one for one, member in members.items() if not member.is_new}
         missing = [
             one
             for one, member in members.items()
-            if one not in (name, self._log.replica)
+            if one in electors - {name, self._log.replica}
             and not (member.member_state == VOTES and one in peers and peers[one].connected)
         ]
-        if len(members) - 1 - len(missing) <= len(members) // 2:
+        if len(electors - {name}) - len(missing) <= len(electors) // 2:
             raise NotNow(
                 f"without {name} there is no majority while {', '.join(missing)} does not take"
                 " part; nothing was changed",
@@ -158,12 +207,12 @@ class Replacing:
         )
 
 
-def _as_cron_error(error: ConsensusError, name: str) -> Exception:
+def _as_cron_error(error: ConsensusError, name: str, done: str) -> Exception:
     if isinstance(error, ChangeRefused):
         return NotNow(f"{error}; nothing was changed", error.hint or "try again in a moment")
     if isinstance(error, LogNotLeader):
         return NotLeader(None)
     if isinstance(error, LogOutcomeUnknown):
         hint = f"`raftcron status` shows whether {name} is open; then it was done"
-        return OutcomeUnknown(f"{error}: {name} may still be replaced", hint)
+        return OutcomeUnknown(f"{error}: {name} may still be {done}", hint)
     return as_change_error(error)

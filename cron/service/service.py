@@ -130,6 +130,7 @@ ANSWERS: Final = (
     ),
     _row(t.FETCH_SEGMENT, lambda replica, asks: replica.saving.segment(asks)),
     _row(t.REPLACE, replacing.replace),
+    _row(t.GROW, replacing.grow),
     _row(t.RESET_CLOCK, resetting.reset),
     _row(t.STATUS, _status),
     _row(t.SUBMIT, submitting.submit),

@@ -64,6 +64,7 @@ PATHS: Final[dict[str, str | tuple[str, ...]]] = {
     "Snapshots": "GET /v1/snapshots",
     "VerifySnapshots": "GET /v1/snapshots/verification",
     "Replace": "PUT /v1/replacements/{replica}",
+    "Grow": "PUT /v1/members/{replica}",
     "ResetClock": "POST /v1/clock",
     "Status": "GET /v1/status",
     "PeerStatus": "GET /v1/replica",

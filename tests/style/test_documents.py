@@ -159,7 +159,8 @@ def test_crontabs_in_documents_have_no_error(document: str) -> None:
 
 def test_the_configuration_in_documents_can_be_read() -> None:
     found = [one for one in blocks(documents()["docs/cell.md"]) if one.startswith("id = ")]
-    assert [parse_replica_config(one, "cell.md").cell for one in found] == ["prod"]
+    configs = [parse_replica_config(one, "cell.md") for one in found]
+    assert [(one.cell, one.single) for one in configs] == [("prod", False), ("prod", True)]
     storage = [one for one in blocks(documents()["docs/backup.md"]) if "[object_storage]" in one]
     assert len(storage) == 3
     for one in storage:

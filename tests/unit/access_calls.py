@@ -57,7 +57,7 @@ from cron.api.launches import (
     WhyRequest,
 )
 from cron.api.limits import LimitChange, LimitRemoval
-from cron.api.members import ClockRequest, ReplaceRequest, StatusRequest
+from cron.api.members import ClockRequest, GrowRequest, ReplaceRequest, StatusRequest
 from cron.api.overview import ActivityQuery, JobPageQuery
 from cron.api.queues import QueueQuery, WaitQuery
 from cron.api.rpc import Request, Rpc
@@ -159,6 +159,7 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "Snapshots": (SnapshotsRequest(), READERS, "cell"),
     "VerifySnapshots": (SnapshotsRequest(), READERS, "cell"),
     "Replace": (ReplaceRequest(replica="r2"), "admin", "cell"),
+    "Grow": (GrowRequest(replica="r2"), "admin", "cell"),
     "ResetClock": (ClockRequest(), "admin", "cell"),
     "Status": (StatusRequest(), ALL, "list"),
     "PeerStatus": (Request(), ALL, "list"),

@@ -11,9 +11,9 @@ FOUNDED = {name: MemberView(1, "votes") for name in ("r1", "r2", "r3")}
 
 
 class FakeCell:
-    """Answers what a Roster and a Replacing ask; `replaced` has what was asked for.
+    """Answers what a Roster and a Replacing ask; `replaced` and `added` have what was asked for.
 
-    `answer` is what `replace` returns or raises.
+    `answer` is what `replace` and `add` return or raise.
     """
 
     replica = "r1"
@@ -25,6 +25,7 @@ class FakeCell:
         self.reached: dict[str, PeerView] = {}
         self.answer: MemberView | Exception = MemberView(2, "open")
         self.replaced: list[tuple[str, str, str]] = []
+        self.added: list[str] = []
         self.leadership = Leadership(4, True, "r1") if log is None else log.leadership
         self.applied = Position(4, 1_000)
 
@@ -33,6 +34,13 @@ class FakeCell:
 
     def peers(self) -> dict[str, PeerView]:
         return self.reached
+
+    async def add(self, replica: str, *, timeout_ms: int) -> MemberView:
+        assert 0 < timeout_ms < 10_000, "a client waits for 10 s"
+        self.added.append(replica)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
     async def replace(
         self, replica: str, *, raft: str = "", about: str = "", timeout_ms: int

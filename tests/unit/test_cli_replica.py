@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from cron import endings
-from cron.api.members import JoinProgress, ReplaceReport, ReplaceRequest, StatusRow
+from cron.api.members import (
+    GrowReport,
+    GrowRequest,
+    JoinProgress,
+    ReplaceReport,
+    ReplaceRequest,
+    StatusRow,
+)
 from cron.cli import options, replica
 from cron.errors import NotNow, OutcomeUnknown, StillAlive, Unavailable, UnknownReplica
 from tests.unit.api_rig import FakeBackend, run_cli, serving
@@ -260,3 +267,69 @@ async def test_a_wait_ends_when_the_id_is_replaced_once_more():
     result = await replace(backend, "r2", "--wait")
     assert result.exit_code == 4
     assert "r2 was replaced once more: incarnation 3" in result.stderr
+
+
+# ---- adding one
+
+
+ADDED = GrowReport(
+    replica="r2",
+    incarnation=1,
+    member_state="open",
+    raft="127.0.0.1:7411",
+    client="127.0.0.1:7401",
+)
+
+
+async def grow(backend: FakeBackend, *arguments: str) -> Any:
+    async with serving(backend) as server:
+        return await run_cli("cell", "grow", *arguments, server=server)
+
+
+async def test_an_added_replica_is_told_with_the_command_that_comes_next():
+    backend = FakeBackend(grow=ADDED)
+    result = await grow(backend, "r2")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "r2 is added to the cell",
+        "next, on its machine, with an empty data directory:",
+        "  raftcron replica --config r2.toml --join",
+        "the others expect it at raft 127.0.0.1:7411 and client 127.0.0.1:7401",
+    ]
+    assert backend.calls == [("grow", (GrowRequest(replica="r2", by="ada"),))]
+
+
+async def test_a_replica_that_is_there_is_told_so():
+    there = GrowReport(replica="r2", incarnation=1, member_state="votes", was_there=True)
+    result = await grow(FakeBackend(grow=there), "r2", "--wait")
+    assert result.stdout == "r2 is a replica of the cell already, and votes\n"
+    waiting = GrowReport(replica="r2", incarnation=1, member_state="open", was_there=True)
+    result = await grow(FakeBackend(grow=waiting), "r2")
+    assert result.stdout.startswith("r2 was added before\n")
+
+
+async def test_growth_as_json_is_one_object_with_the_command():
+    result = await grow(FakeBackend(grow=ADDED), "r2", "-o", "json")
+    assert json.loads(result.stdout) == {
+        "replica": "r2",
+        "incarnation": 1,
+        "member_state": "open",
+        "raft": "127.0.0.1:7411",
+        "client": "127.0.0.1:7401",
+        "was_there": False,
+        "command": "raftcron replica --config r2.toml --join",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotNow("r2 does not vote yet; replicas are added one by one"), 4),
+        (UnknownReplica("r1 has no replica r2 in `peers`", "write it there"), 3),
+        (OutcomeUnknown("no answer: r2 may still be added"), 6),
+    ],
+)
+async def test_a_refused_addition_is_told_with_its_exit_code(error, code):
+    result = await grow(FakeBackend(grow=error), "r2")
+    assert result.exit_code == code
+    assert str(error) in result.stderr

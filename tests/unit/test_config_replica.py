@@ -137,8 +137,40 @@ def test_a_missing_field_is_named() -> None:
 
 def test_a_cell_has_three_replicas_and_this_is_one_of_them() -> None:
     two = "\n".join(line for line in PEERS.splitlines() if not line.startswith("r3"))
-    assert "peers: 2 of 3" in str(refusal(HEAD + two))
+    error = refusal(HEAD + two)
+    assert "peers: 2 replicas, not 3 or 5" in str(error)
+    assert "`single = true`" in error.hint
     assert "r1 itself is missing" in str(refusal(HEAD + PEERS.replace("r1 =", "r9 =")))
+
+
+ONE = "\n".join(line for line in PEERS.splitlines() if not line.startswith(("r2", "r3")))
+
+
+def test_a_cell_of_one_says_that_it_is_one() -> None:
+    config = parse_replica_config(HEAD + "single = true\n" + ONE, "f")
+    assert config.single
+    assert list(config.peers) == ["r1"]
+    error = refusal(HEAD + ONE)
+    assert "peers: 1 replicas, not 3 or 5" in str(error)
+    assert "`single = true`" in error.hint
+
+
+def test_three_replicas_are_not_single() -> None:
+    error = refusal(HEAD + "single = true\n" + PEERS)
+    assert "single: true, but peers names 3 replicas" in str(error)
+    assert "docs/cell.md" in error.hint
+
+
+@pytest.mark.parametrize(("count", "is_fine"), [(4, False), (5, True), (6, False)])
+def test_a_cell_may_have_five_replicas(count: int, is_fine: bool) -> None:
+    more = "".join(
+        f'r{n} = {{ client = "127.0.0.1:{7399 + n}", raft = "127.0.0.1:{7499 + n}" }}\n'
+        for n in range(1, count + 1)
+    )
+    if is_fine:
+        assert len(parse_replica_config(HEAD + "[peers]\n" + more, "f").peers) == count
+    else:
+        assert f"peers: {count} replicas" in str(refusal(HEAD + "[peers]\n" + more))
 
 
 def test_an_address_that_the_peers_do_not_know_is_refused() -> None:

@@ -43,6 +43,8 @@ def messages_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
                 fits[field.name] = BYTES
             case "entries":
                 fits[field.name] = st.lists(st.tuples(BYTES, COUNTS, COUNTS), max_size=4)
+            case "peers":
+                fits[field.name] = st.lists(TEXTS, max_size=4).map(tuple)
             case _:
                 fits[field.name] = COUNTS
     return st.builds(kind, **fits)

@@ -82,7 +82,7 @@ async def test_it_shows_what_was_found_asks_and_says_what_comes_next(place: Plac
     assert lines[9].startswith("not in it: ")
     assert f"restored into {place.data} as generation 2. Next:" in lines
     assert f"  raftcron replica --config {place.config}" in lines
-    assert "  the other two replicas with --bootstrap, in empty folders" in lines
+    assert "  the other replicas with --bootstrap, in empty folders" in lines
     assert "Begin this new generation of the cell? [y/N]: " in result.stderr
     assert opened(place.data)[0].index == 10**12
 

@@ -157,6 +157,35 @@ async def test_leadership_is_handed_to_one_that_is_on_time_and_may_lead() -> Non
     assert alone._on_time() is None
 
 
+# ---- a cell that grows
+
+
+def test_a_replica_that_does_not_vote_yet_is_not_missed_and_stops_no_clock() -> None:
+    """Else one with a wrong clock would stop the cell of one that it is to join."""
+    one = cluster_status(HandClock(), Others(r2=-HOUR_MS, r3=None))
+    log: Any = one._replicated
+    log.members = {"r1": MemberView(1, "votes"), "r2": MemberView(1, "joining", is_new=True)}
+    asyncio.run(one.poll())
+    assert one.clock_error_ms() == 0
+    assert one.reachable() == {}
+    assert one.seen()[1] == {}
+    log.members["r2"] = MemberView(1, "votes")
+    assert one.clock_error_ms() == HOUR_MS
+    assert one.reachable() == {"r2": True}
+
+
+def test_a_replica_that_the_cell_does_not_have_is_shown_with_the_way_into_it() -> None:
+    rows = [row("r1", "leader", "r1"), row("r2", "unreachable"), row("r3", "learner")]
+    alone = {"r1": MemberView(1, "votes")}
+    shown = members.with_member_state(rows, alone, {}, 9)
+    assert [one.note for one in shown] == [
+        "",
+        "it is no replica of the cell yet: `raftcron cell grow r2` adds it",
+        "",
+    ]
+    assert members.with_member_state(rows, {}, {}, 9) == rows
+
+
 # ---- who leads
 
 
@@ -180,6 +209,12 @@ def test_a_survivor_without_a_majority_does_not_name_the_dead_leader() -> None:
         ("", "it does not answer"),
         ("", "it does not answer"),
     ]
+
+
+def test_a_majority_is_of_those_that_the_cell_needs() -> None:
+    away = row("r2", "unreachable", note="it does not answer")
+    found = with_leader([row("r1", "follower"), away], ["r1"])
+    assert found[0].note == "no leader yet: the replicas elect one"
 
 
 def test_two_of_five_are_too_few() -> None:

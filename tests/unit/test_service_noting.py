@@ -10,11 +10,11 @@ import pytest
 import structlog
 
 from cron.api.access import ChangesQuery
-from cron.api.members import ReplaceReport, ReplaceRequest
+from cron.api.members import GrowReport, GrowRequest, ReplaceReport, ReplaceRequest
 from cron.errors import NotNow, StillAlive
 from cron.service import access
 from cron.service.noting import note_change
-from cron.service.replacing import replace
+from cron.service.replacing import grow, replace
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Restored
@@ -27,8 +27,12 @@ REPORT = ReplaceReport(
 
 
 class Members:
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, *added: GrowReport) -> None:
         self.error = error
+        self.added = list(added)
+
+    async def grow(self, _request: GrowRequest) -> GrowReport:
+        return self.added.pop(0)
 
     async def replace(self, _request: ReplaceRequest) -> ReplaceReport:
         if self.error is not None:
@@ -53,6 +57,18 @@ async def test_who_replaced_a_replica_is_kept_once() -> None:
         assert await replace(replica, request) == REPORT
     after = "incarnation 2 at raft h:7411, client h:7401"
     assert await rows_of(replica) == [("replace", "replica r2", "incarnation 1", after, "ada")]
+
+
+async def test_who_added_a_replica_is_kept_once() -> None:
+    place = {"replica": "r2", "incarnation": 1, "raft": "h:7411", "client": "h:7401"}
+    first = GrowReport(**place, member_state="open")
+    again = GrowReport(**place, member_state="joining", was_there=True)
+    voter = GrowReport(replica="r1", member_state="votes", was_there=True)
+    replica = replica_with(Members(None, first, again, voter))
+    for name, report in (("r2", first), ("r2", again), ("r1", voter)):
+        assert await grow(replica, GrowRequest(replica=name, by="ada")) == report
+    after = "added, at raft h:7411, client h:7401"
+    assert await rows_of(replica) == [("grow", "replica r2", "", after, "ada")]
 
 
 async def test_a_replacement_that_was_refused_leaves_no_row() -> None:

@@ -10,7 +10,7 @@ from consensus.cell import MemberView, PeerView
 from consensus.errors import ChangeRefused, Stopped
 from consensus.errors import NotLeader as LogNotLeader
 from consensus.errors import OutcomeUnknown as LogOutcomeUnknown
-from cron.api.members import ReplaceReport, ReplaceRequest
+from cron.api.members import GrowReport, GrowRequest, ReplaceReport, ReplaceRequest
 from cron.config import PeerAddresses, parse_address
 from cron.errors import (
     ConfigError,
@@ -170,3 +170,84 @@ async def test_what_the_log_refuses_becomes_a_clear_message(
     with pytest.raises(kind, match=says) as refused:
         await replace(log)
     assert type(refused.value) is kind
+
+
+# ---- a cell that grows
+
+
+ALONE = {"r1": MemberView(1, "votes")}
+ADDED = MemberView(1, "open", is_new=True)
+
+
+def growing(**members: MemberView) -> FakeCell:
+    log = FakeCell()
+    log.members = ALONE | members
+    log.answer = ADDED
+    return log
+
+
+async def grow(log: FakeCell, replica: str = "r2") -> GrowReport:
+    some: Any = log
+    request = GrowRequest(replica=replica, by="ada")
+    return await Replacing(some, PEERS, parse_address).grow(request)
+
+
+async def test_a_replica_is_added_where_the_configuration_has_it() -> None:
+    log = growing()
+    assert await grow(log) == GrowReport(
+        replica="r2",
+        incarnation=1,
+        member_state="open",
+        raft="127.0.0.1:7411",
+        client="127.0.0.1:7401",
+    )
+    assert log.added == ["r2"]
+
+
+@pytest.mark.parametrize("member", [ADDED, MemberView(1, "joining", is_new=True)])
+async def test_one_that_was_added_before_stays_as_it_is(member: MemberView) -> None:
+    log = growing(r2=member)
+    report = await grow(log)
+    assert (report.was_there, report.member_state) == (True, member.member_state)
+    assert log.added == []
+    assert (await grow(log, "r1")).was_there
+
+
+async def test_a_replica_that_no_configuration_has_is_not_added() -> None:
+    log = growing()
+    with pytest.raises(UnknownReplica, match="r9 in `peers`") as refused:
+        await grow(log, "r9")
+    assert "restart them" in refused.value.hint
+    assert log.added == []
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ChangeRefused("r2 does not vote yet"), NotNow),
+        (LogNotLeader(None), NotLeader),
+        (LogOutcomeUnknown("no answer"), OutcomeUnknown),
+        (Stopped("the log is closed"), Unavailable),
+    ],
+)
+async def test_what_the_log_says_of_an_addition_reaches_the_person(
+    error: Exception, expected: type[CronError]
+) -> None:
+    log = growing()
+    log.answer = error
+    with pytest.raises(expected):
+        await grow(log)
+
+
+async def test_a_new_replica_whose_disk_is_lost_is_replaced_by_a_cell_of_one() -> None:
+    log = growing(r2=MemberView(1, "joining", is_new=True))
+    log.reached = {"r2": DOWN}
+    log.answer = MemberView(2, "open", is_new=True)
+    assert (await replace(log)).incarnation == 2
+
+
+async def test_the_second_voter_of_two_is_not_replaced() -> None:
+    log = growing(r2=MemberView(1, "votes"))
+    log.reached = {"r2": DOWN}
+    with pytest.raises(NotNow, match="no majority"):
+        await replace(log)

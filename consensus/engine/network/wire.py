@@ -44,7 +44,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, 
     `number` is the incarnation of that token in the sender's log, 0 if it has none. `joins` says
     that the disk was created to replace another one. `address` is the sender's Raft address from
     its Replace, "" for the configured one: a replica that was down meanwhile needs it to answer.
-    `life` names the state with which the sender's log began, 0 for an empty or unknown one.
+    `life` names the state with which the sender's log began, 0 for an empty or unknown one. `peers`
+    are the ids that the sender's configuration names, none from a release that cannot grow.
     """
 
     protocol: Count
@@ -57,6 +58,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, 
     joins: bool
     address: str = ""
     life: Count = 0
+    peers: tuple[str, ...] = ()
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=8, gc=False):
@@ -70,6 +72,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=8
     token: Count
     joins: bool
     life: Count = 0
+    peers: tuple[str, ...] = ()
 
 
 class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=9, gc=False):

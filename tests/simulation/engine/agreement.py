@@ -169,10 +169,17 @@ class Durability:
         self._verdict = verdict
         self.disks: dict[int, DurableLog] = {}
 
-    def committed(self, who: str, index: int, term: int, voters: Sequence[int]) -> None:
-        """The leader `who` says that the entry is committed; the disks `voters` vote."""
+    def committed(
+        self, who: str, index: int, term: int, voters: Sequence[int], before: Sequence[int] = ()
+    ) -> None:
+        """The leader `who` says that the entry is committed; the disks `voters` vote, and `before`
+        them those that voted when it was logged.
+        """
         holders = [disk for disk in voters if self.holds(disk, index, term)]
-        if len(holders) * 2 <= len(voters):
+        first = [disk for disk in before if self.holds(disk, index, term)]
+        if len(holders) * 2 <= len(voters) and not (
+            len(before) < len(voters) and len(first) * 2 > len(before)
+        ):
             self._verdict.accuse(
                 "committed-by-few", f"{who}: {index} is on {len(holders)} of {len(voters)} disks"
             )

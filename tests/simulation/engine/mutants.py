@@ -306,6 +306,11 @@ def quarantine_votes() -> contextlib.AbstractContextManager[None]:
     return patched(MembershipLog, has_quorum=has_quorum)
 
 
+def grown_do_not_count() -> contextlib.AbstractContextManager[None]:
+    """A replica that joined a cell of one is not needed for its majority."""
+    return patched(MembershipLog, electors=property(lambda self: self.ids[:1]))
+
+
 def strangers_vote() -> contextlib.AbstractContextManager[None]:
     """An empty disk gives its vote before it was admitted."""
     return patched(MembershipLog, gives_vote=property(lambda self: True))
@@ -401,6 +406,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "quarantine-counts": quarantine_counts,
     "quarantine-votes": quarantine_votes,
     "strangers-vote": strangers_vote,
+    "grown-uncounted": grown_do_not_count,
     "no-prevote": stands_without_asking,
     "shorter-logs-elected": votes_for_shorter_logs,
     "lives-mixed": mixes_lives,

@@ -273,6 +273,10 @@ class Nemesis:
         if self.world.whole() and not victim.retired:
             Replacement(self.world, victim).begin()
 
+    def _lose_new(self, victim: Machine) -> None:
+        if self.world.growth is not None:
+            self.world.growth.lose_new()
+
     def _zombie(self, victim: Machine) -> None:
         for machine in self.world.machines.values():
             if machine.retired and not machine.alive:

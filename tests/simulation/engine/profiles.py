@@ -34,7 +34,8 @@ PLAN: Final = {"transfer": 1, "snapshot": 1, "stop": 1}
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of run. `faults` weighs what the nemesis does, every `gap_s` on average. A `seeded`
-    cell begins with a state on one disk, and disks of other lives of it are about."""
+    cell begins with a state on one disk, and disks of other lives of it are about. A cell that
+    `grows_to` a number of replicas begins with one."""
 
     name: str
     faults: dict[str, int]
@@ -44,6 +45,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_entries: int = 100_000
     trailing_entries: int = 50
     seeded: bool = False
+    grows_to: int = 0
     appends_per_s: float = 12.0
     burst: int = 4
     election_ms: tuple[int, int] = (800, 1_600)
@@ -124,6 +126,17 @@ PROFILES: Final = {
             sizes=(40, 100, 400, 2_000),
             appends_per_s=20.0,
             burst=8,
+        ),
+        Profile(
+            name="growth",
+            faults=LINKS | LIVES | {"power_one": 3, "power_at": 4, "kill_at": 5, "sync_error": 1}
+            | {"transfer": 1, "snapshot": 2, "lose_new": 3},
+            gap_s=1.0,
+            grows_to=3,
+            snapshot_entries=40,
+            trailing_entries=8,
+            state_bytes=100_000,
+            bytes_per_s=2e6,
         ),
         Profile(name="one-way", faults={"one_way": 4, "one_link_way": 4, "mend": 4, "rate": 2}),
         Profile(

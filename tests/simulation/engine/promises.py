@@ -91,6 +91,11 @@ class Calm:
         if waiting:
             self._verdict.accuse("not-replaced", f"{waiting}")
 
+    def grown(self, waiting: list[str]) -> None:
+        """Ids that the cell should have and that do not vote."""
+        if waiting:
+            self._verdict.accuse("not-grown", f"{waiting}")
+
     def progress(self, answered: int, least: int) -> None:
         """So many appends were answered in the calm."""
         if answered < least:

@@ -50,6 +50,7 @@ GATES = (
     Gate("quarantine-counts", "replacements", "committed-by-few matched-wrong"),
     Gate("quarantine-votes", "replacements", "elected-by-few"),
     Gate("strangers-vote", "replacements", "quarantined-voted"),
+    Gate("grown-uncounted", "growth", "elected-by-few committed-by-few two-leaders"),
     Gate("no-prevote", "one-way", "healthy-deposed", 2),
     Gate("shorter-logs-elected", "churn", "leader-lacks"),
     Gate("lives-mixed", "seeded", "ghost-heard ghost-leads", 1),

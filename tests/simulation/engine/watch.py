@@ -132,6 +132,11 @@ class Watch:
                     self._members.append((index, _changed(self._members[-1][1], command)))
         return self._members[-1][1]
 
+    def _members_at(self, index: int) -> Members:
+        """The members that its log gives after the entry at `index`, or the oldest ones known."""
+        changes = self._members or [(0, self.members())]
+        return max((one for one in changes if one[0] <= index), default=changes[0])[1]
+
     def voters(self) -> list[int]:
         """The tokens of the disks that vote."""
         return [member.token for member in self.members().values() if member.votes]
@@ -213,7 +218,9 @@ class Watch:
         _, index, term = event.entries[-1]
         voters = self.voters()
         if self.raft.leads and voters:
-            self.world.durability.committed(self.machine.key, index, term, voters)
+            # It may have been committed before the newest voter was one: handed over only now.
+            before = [member.token for member in self._members_at(index).values() if member.votes]
+            self.world.durability.committed(self.machine.key, index, term, voters, before)
 
     # --- after each tick
 

@@ -17,6 +17,7 @@ from tests.simulation.engine.applier import read_name
 from tests.simulation.engine.clients import Clients
 from tests.simulation.engine.events import Events
 from tests.simulation.engine.ghosts import Ghosts
+from tests.simulation.engine.growing import Growth
 from tests.simulation.engine.machine import Machine, StartMode
 from tests.simulation.engine.nemesis import Nemesis
 from tests.simulation.engine.network import Fabric
@@ -65,7 +66,8 @@ class World:
         self.replacing: list[Replacement] = []
         self.link_ok_since: dict[tuple[str, str], float] = {}
         self.ends_s = FAULTS_S + CALM_S
-        for replica in IDS:
+        self.growth = Growth(self, profile.grows_to) if profile.grows_to else None
+        for replica in IDS[:1] if profile.grows_to else IDS:
             self.seats[replica] = self.add_machine(replica, "bootstrap")
             self.addresses[replica] = self.seats[replica].address
         self.ghosts = Ghosts(self)
@@ -87,6 +89,8 @@ class World:
                 self.events.after(self.rng.random() * 0.5, self.start, machine)
             self.clients.begin()
             self.nemesis.begin()
+            if self.growth is not None:
+                self.growth.begin()
             self.events.after(1.0, self._look)
             self.events.run(self.ends_s, lambda: bool(self.verdict.problems))
             if not self.verdict.problems:
@@ -120,6 +124,7 @@ class World:
         )
         calm.gone([machine.key for machine in self.machines.values() if machine.outlives])
         calm.replaced([replacement.replica for replacement in self.replacing])
+        calm.grown(self.growth.waiting if self.growth is not None else [])
         calm.progress(len(self.ledger.acknowledged) - self._answers_at_rest, ANSWERS_LEAST)
         calm.rest(len(self.elections.changes) - self._changes_at_rest, 0)
         self.ledger.finish()
@@ -352,6 +357,7 @@ class World:
         """Since when each machine could have led: well, and heard by a majority both ways, of the
         disks `voters`."""
         found: dict[str, float | None] = {}
+        others = len(voters) // 2
         seats = [machine for machine in self.seated() if machine.token in voters]
         for machine in self.machines.values():
             times = sorted(
@@ -359,8 +365,8 @@ class World:
                 for other in seats
                 if other is not machine and self._is_well(other) and self._linked(machine, other)
             )
-            able = self._is_well(machine) and machine in seats and times
-            found[machine.key] = times[0] if able else None
+            able = self._is_well(machine) and machine in seats and 0 < others <= len(times)
+            found[machine.key] = times[others - 1] if able else None
         return found
 
     def _is_well(self, machine: Machine) -> bool:
@@ -393,6 +399,7 @@ class World:
             "lives": sum(machine.lives for machine in self.machines.values()),
             "restored": self.restored,
             "replaced": self.replaced,
+            "grown": self.growth.grown if self.growth is not None else 0,
         }
 
     @property
