@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -29,22 +30,28 @@ from bench.keeping_history import History, rss_mb
 from bench.keeping_state import EPOCH, T0, finished, job, large_state
 from bench.section import figure, write_section
 from consensus.leadership import Freshness, Leadership, Position
+from cron.alert_rules import AlertKind, Channel, ChannelKind, Condition, Rule
+from cron.api.admission import Shown
 from cron.api.callers import open_admission
 from cron.api.members import StatusRow
 from cron.api.readiness import Readiness
 from cron.garbage import Garbage
 from cron.job import Overlap
+from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.scheduler.indexes import LeaderIndexes
 from cron.service.replica import Replica
 from cron.service.service import CellService
+from cron.state import alerts as a
 from cron.state import tasks as t
 from cron.state.codec import encode_entry
 from cron.state.imaging import encode_state
+from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, Span, State
 from cron.web.application import Application
 from cron.web.console.events import Events
-from cron.web.console.page_request import Serving
+from cron.web.console.page_request import FORM, Serving
+from cron.web.console.sessions import form_token
 from cron.web.console.site import Console
 from cron.web.forwarding import Forwarding
 from cron.web.health import HealthChecks
@@ -52,6 +59,7 @@ from cron.web.turns import Turns
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.protocol.names import format_time
+from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 
 README: Final = Path(__file__).resolve().parent / "README.md"
@@ -63,9 +71,15 @@ ROUNDS: Final = 5
 LONG: Final = 60
 """Jobs with the longest names and hostile commands: more than a page has."""
 TASKS: Final = 1_000
+GROUPED: Final = 400
+LONG_KEY: Final = "k" * 90
+DEAD: Final = 4
+"""Dead letters of each job with the longest name."""
 SETTLE_S: Final = 900
 MARKUP: Final = """</td><script>alert(1)</script>"'><svg onload=alert(2)>&amp;%3C{{7*7}}"""
 NOBODY: Final[Any] = None
+FORM_KEY: Final = "0" * 32
+FORM_COOKIE: Final = f"raftcron-form={FORM_KEY}".encode()
 
 
 class Clock:
@@ -162,15 +176,42 @@ def submitted(state: State) -> bytes:
         )
         for number in range(TASKS)
     )  # fmt: skip
+    members = tuple(
+        t.TaskSpec(
+            "acme/mail", f"{LONG_KEY}{number}", state.at_ms + 3_600_000, b"{}",
+            (TASKS + number).to_bytes(16, "big"), group="acme/import",
+        )
+        for number in range(GROUPED)
+    )  # fmt: skip
     put = t.PutQueues("queues.toml", state.queues_revision, (queue,), by="bench")
-    return encode_entry(state.at_ms, EPOCH, (put, t.SubmitTasks(tasks, "bench")))
+    rule = Rule("dead", Condition(AlertKind.DEAD), (), ("ops",))
+    told = a.ApplyAlerts(0, (Channel("ops", ChannelKind.MAIL, ("ops@example.com",)),), (rule,))
+    subjects = tuple(name for name in state.jobs if name.startswith("0000"))
+    fires = a.RaiseAlerts((a.RaiseLine("dead", subjects, (a.Evidence(DEAD),) * len(subjects)),))
+    commands = (put, t.SubmitTasks((*tasks, *members), "bench"), told, fires)
+    return encode_entry(state.at_ms, EPOCH, commands)
+
+
+def give_up(state: State) -> None:
+    """Let launches of the jobs with the longest names be dead letters, with text that is full of
+    what HTML gives a meaning."""
+    for record in list(state.jobs.values())[-LONG:]:
+        for number in range(DEAD):
+            at_s = T0 - 60 * number
+            row = Row(
+                RowKind.ENDED, record.name, 1, at_s, 0, 3, LaunchState.FAILED, Reason.NONE,
+                1, T0 * 1000, exit_code=1, executor="e7", detail=(MARKUP * 4)[:200], tries=3,
+            )  # fmt: skip
+            record.dead[at_s, 0] = state.dead[record.number, at_s, 0] = row
 
 
 class Served:
     """The pages of one replica, asked for in process."""
 
     def __init__(self, data: Path, jobs: int, launches: int) -> None:
-        kept = History(data, state_of(jobs))
+        of = state_of(jobs)
+        give_up(of)
+        kept = History(data, of)
         kept.grow(finished(jobs - LONG, launches))
         last_s = T0 + launches // (jobs - LONG) * 60
         kept.row_store.stop()
@@ -182,7 +223,7 @@ class Served:
         self.state = applier.state
         entry = submitted(self.state)
         outcome = applier.apply(Position(7, self.state.index + 1), entry)
-        if any(one.verdict for one in outcome.results):
+        if any(one.verdict or any(one.items) for one in outcome.results):
             raise RuntimeError(str(outcome.results))
         clock = Clock(last_s * 1000 + 60_000)
         self.row_store = kept.row_store
@@ -229,11 +270,20 @@ class Served:
         print(text, flush=True)
 
     async def get(self, path: str) -> tuple[int, int, float]:
-        """Return status, bytes and seconds of a page."""
+        """Return status, bytes and seconds of a page, or of the plan that a form of a page leads to
+        where `path` is `/acts/ACT?FIELDS`."""
         query, sent = path.partition("?")[2], 0
-        status = 0
+        status, form, bodies = 0, b"", [b""]
+        headers = [(b"host", b"localhost"), (b"accept", b"text/html")]
+        if path.startswith("/acts/"):
+            form = f"csrf={form_token(FORM_KEY, Shown())}&{query}".encode()
+            headers += [(b"content-type", FORM.encode()), (b"cookie", FORM_COOKIE),
+                        (b"content-length", str(len(form)).encode())]  # fmt: skip
+            query, bodies = "", [form]
 
         async def receive() -> dict[str, Any]:
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop(), "more_body": False}
             await asyncio.Event().wait()
             return {}
 
@@ -243,10 +293,10 @@ class Served:
             sent += len(message.get("body", b""))
 
         place = path.partition("?")[0]
-        scope = {
-            "type": "http", "method": "GET", "scheme": "http", "http_version": "1.1",
-            "path": place, "raw_path": place.encode(), "query_string": query.encode(),
-            "headers": [(b"host", b"localhost"), (b"accept", b"text/html")],
+        scope: dict[str, Any] = {
+            "type": "http", "method": "POST" if form else "GET", "scheme": "http",
+            "http_version": "1.1", "path": place, "raw_path": place.encode(),
+            "query_string": query.encode(), "headers": headers,
             "client": ("127.0.0.1", 7), "server": ("127.0.0.1", 7480), "state": {},
         }  # fmt: skip
         began_s = time.perf_counter()
@@ -255,7 +305,9 @@ class Served:
 
     def paths(self) -> dict[str, str]:
         """Return the pages that are asked for, by what the table calls them."""
-        long_name = next(name for name in self.state.jobs if name.startswith("0000"))
+        long_names = [name for name in self.state.jobs if name.startswith("0000")]
+        long_name = long_names[0]
+        chosen = urlencode([("job", name) for name in long_names])
         return {
             "Now": "/",
             "Jobs": "/jobs",
@@ -270,6 +322,10 @@ class Served:
             "Dead letters": "/dead",
             "Tasks": "/tasks",
             "Task": "/tasks/acme/mail:key-7",
+            "Group": "/groups/acme/import",
+            "Alerts": "/alerts",
+            "Plan of a pause": f"/acts/pause?{chosen}",
+            "Plan for dead letters": "/acts/drop?everything=1",
             "Cell": "/cell",
         }
 

@@ -50,17 +50,19 @@ class QueuesReport(View, frozen=True, kw_only=True):
 
 class WaitQuery(Request, frozen=True, kw_only=True):
     """Whose waiting is asked about: a launch, or all open launches of a job (or of those that a
-    pattern matches) or a collection."""
+    pattern matches) or a collection; or, with `is_due`, the launches of the whole cell that have
+    not begun."""
 
     launch: LaunchText = ""
     job: Pattern = ""
     limit: Annotated[int, bound(1, WAITS_MAX, "limit")] = 50
     collection: Collection = ""
     within: Within = []
+    is_due: bool = False
 
     def check(self) -> None:
         """Refuse a query that names nothing, or more than one thing."""
-        if sum(map(bool, (self.launch, self.job, self.collection))) != 1:
+        if sum(map(bool, (self.launch, self.job, self.collection, self.is_due))) != 1:
             raise InvalidInput("it takes a launch, a job or a collection, and one of them only")
 
 

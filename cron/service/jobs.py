@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from cron.access import names_within
+from cron.alert_rules import JobAlerts
 from cron.api.checks import is_wild, no_such_job, unknown_job
 from cron.api.jobs import (
     JobNeeds,
@@ -27,6 +28,7 @@ from cron.api.launches import LaunchView
 from cron.calendar.schedule import next_times, unreadable
 from cron.clock import Clock
 from cron.crontab.bounds import calendar_text
+from cron.crontab.conditions import condition_text
 from cron.errors import CronError, LimitExceeded, OutcomeUnknown
 from cron.job import Bounds, Job
 from cron.pace import in_turns
@@ -87,6 +89,13 @@ def of_job(
         needs=_needs(record, job, shows_payload=shows_payload),
         held=unreadable(job.schedule),
     )
+
+
+def alert_texts(alerts: JobAlerts) -> list[str]:
+    """Return the options of alerts of one job as people read them."""
+    to = f" to {', '.join(alerts.to)}" if alerts.to else ""
+    texts = [f"{condition_text(one)}{to}" for one in alerts.conditions]
+    return [*texts, *(f"output to {one}" for one in alerts.mail_to)]
 
 
 def _needs(record: JobRecord, job: Job, *, shows_payload: bool) -> JobNeeds:
@@ -302,6 +311,8 @@ async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
             gate = gates.of(record, record.job, now_ms)
             if gate is not None:
                 shown = msgspec.structs.replace(shown, gate=of_gate(gate))
+            if (own := replica.state.alerts.own.get(name)) is not None:
+                shown = msgspec.structs.replace(shown, alerts=alert_texts(own))
             views.append(shown)
     return views
 

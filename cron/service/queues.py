@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from cron.access import tenants_within
+from cron.access import names_within, tenants_within
 from cron.api.checks import is_wild, unknown_job
 from cron.api.launches import LaunchView
 from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport
@@ -101,6 +101,8 @@ async def waits(replica: Replica, query: WaitQuery) -> WaitsReport:
     Raises:
         UnknownJob, UnknownLaunch: there is no such thing. NotNow: the launch is over.
     """
+    if query.is_due:
+        return _oldest(replica, query)
     rows, queued, now_ms = _rows(replica.state, query), replica.queued(), replica.clock.wall_ms()
     shown, due = open_viewer(replica), 0
     views = []
@@ -114,6 +116,22 @@ async def waits(replica: Replica, query: WaitQuery) -> WaitsReport:
             view = msgspec.structs.replace(view, ahead=ahead, executor="")
         views.append(view)
     return WaitsReport(waits=views, total=len(rows), now_ms=now_ms)
+
+
+def _oldest(replica: Replica, query: WaitQuery) -> WaitsReport:
+    """Return the launches that have not begun, the oldest first; where not all may be seen, of the
+    first DUE_LOOKS."""
+    state, is_within = replica.state, names_within(query.within)
+    keys, total = state.due.oldest(query.limit), len(state.due)
+    if is_within is not None:
+        looked_at = state.due.oldest(DUE_LOOKS)
+        keys = [key for key in looked_at if is_within(state.by_number[key[0]].name)]
+        total = len(keys)
+    shown = open_viewer(replica)
+    rows = [row for key in keys[: query.limit] if (row := state.due.get(key)) is not None]
+    return WaitsReport(
+        waits=[shown(row) for row in rows], total=total, now_ms=replica.clock.wall_ms()
+    )
 
 
 def _rows(state: State, query: WaitQuery) -> list[LaunchRow]:

@@ -1,9 +1,10 @@
 """`make screenshots`: each page of the console, taken in Chromium from a real local cell.
 
-The cell has launches of every kind first: some fail, one becomes a dead letter, instants are
-missed, one tenant has more work than may begin, a gate is closed, tasks wait for others, alerts
-fire and are mailed, one tenant is muted, and the leader is killed once. Each page is taken in light
-and dark, wide and narrow.
+The cell lives for ten minutes first, and has launches of every kind: some fail, one becomes a dead
+letter, instants are missed while no replica leads, one tenant has more work than may begin, a gate
+is closed, a job is changed, tasks wait for others, alerts fire, are mailed, muted and resolved, and
+the leader is killed twice. Each page is taken in light and dark, wide and narrow; at the end one is
+taken of a replica that has no majority.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from cron.api import table
+from cron.api.alerts import AlertsQuery
 from cron.api.client import Client
 from cron.api.launches import HistoryQuery, LaunchView
 from cron.dev.files import HTTP_OFFSET, Ports, write_cell
@@ -37,7 +41,7 @@ from tests.style.tree import ROOT
 
 RAFTCRON: Final = [sys.executable, "-P", "-m", "cron.main"]
 WIDTHS: Final = {"wide": 1_240, "narrow": 390}
-HEIGHT_MAX: Final = 1_600
+HEIGHT_MAX: Final = 1_900
 SCHEMES: Final = ("light", "dark")
 EXECUTORS: Final = 2
 PERSON: Final = {"LOGNAME": "ada", "USER": "ada"}
@@ -60,6 +64,8 @@ CRONTAB: Final = r"""
 @every 20s sleep 60
 #: name=shop/publish-prices retries=1 backoff=2s fatal-on=2
 @every 40s echo "prices.csv: no such file" >&2; exit 2
+#: name=shop/refresh-prices deadline=1s catchup=none
+@every 2s sleep 0.3; echo "refreshed 240 prices"
 #: name=ops/rotate-logs
 @every 15s sleep 0.2
 #: name=ops/check-disks
@@ -106,6 +112,12 @@ jobs = ["shop/*"]
 to = ["shop"]
 
 [[rule]]
+name = "spiders"
+when = "missed"
+jobs = ["spider/site-00*"]
+to = ["ops"]
+
+[[rule]]
 name = "replicas"
 when = "replica-away:10s"
 to = ["ops"]
@@ -120,6 +132,9 @@ SPIDERS: Final = 300
 """Jobs of one tenant that fall due faster than they may begin: an overload."""
 GROUP: Final = "import-2026-11"
 PLAN: Final = "plan"
+ALONE: Final = "alone"
+"""What the pictures of a plan, and of a replica without a majority, are called."""
+LIFE_S: Final = 560
 INVOICE: Final = ["--handler", "shop.invoice", "--payload", '{"customer": "acme", "cents": 4200}']
 TASKS: Final = [
     *([*INVOICE, "--key", f"order-{number}"] for number in range(1_040, 1_044)),
@@ -150,7 +165,8 @@ class Cell:
             f"#: name=spider/site-{number:03} deadline=20s\n@every 5s sleep 2\n"
             for number in range(SPIDERS)
         ]
-        (folder / "crontab").write_text("".join([CRONTAB, *spiders]))
+        self.crontab = "".join([CRONTAB, *spiders])
+        (folder / "crontab").write_text(self.crontab)
         (folder / "alerts.toml").write_text(ALERTS)
         targets = folder / "targets.toml"
         targets.write_text(TARGETS.format(port=smtp_port))
@@ -165,6 +181,8 @@ class Cell:
         self.dev = DevProcess([*RAFTCRON, "dev", *where, str(folder / "crontab")])
         self.url = f"http://127.0.0.1:{port + HTTP_OFFSET}"
         self.client = Client(self.ports.servers, timeout_ms=20_000)
+        self.began_s = time.monotonic()
+        self.stopped: list[int] = []
 
     def close(self) -> None:
         self.client.close()
@@ -235,8 +253,10 @@ class Cell:
         on_complete = ["--on-complete-handler", "shop.reindex", "--on-complete-queue", "nightly"]
         self.run("group", "close", GROUP, *on_complete)
         self.await_launches(12)
-        os.kill(self.dev.pids()[self.leader()], signal.SIGKILL)
+        self.kill_leader()
         self.await_launches(60)
+        (self.folder / "crontab").write_text(self.crontab.replace("sleep 0.3;", "sleep 0.6;"))
+        self.run("apply", str(self.folder / "crontab"))
         self.await_launches(1, job="shop/publish-prices", states=["failed"])
         self.await_launches(1, job="shop/update-rates", states=["failed"])
         self.await_launches(3, states=["skipped"])
@@ -245,7 +265,36 @@ class Cell:
             "alerts", "mute", "spider/*", "--for", "2h", "--reason", "its sites are slow today"
         )
         wait_until(lambda: "shop/publish-prices" in self.run("alerts", "list"), 120, "an alert")
+        wait_until(self.is_over, 240, "an alert that is over")
+        wait_until(lambda: time.monotonic() - self.began_s > LIFE_S, LIFE_S, "a life")
+        self.kill_leader()
+        self.await_launches(1, job="shop/refresh-prices", states=["skipped"])
         wait_until(self.is_whole, 120, "one leader and two followers")
+        wait_until(lambda: time.monotonic() - self.began_s > LIFE_S + 30, LIFE_S, "a minute")
+
+    def kill_leader(self) -> None:
+        """Kill the replica that leads; `dev` starts it anew."""
+        os.kill(self.dev.pids()[self.leader()], signal.SIGKILL)
+
+    def is_over(self) -> bool:
+        try:
+            return bool(self.client.ask(table.ALERTS, AlertsQuery()).closed)
+        except (Unavailable, OutcomeUnknown):
+            return False
+
+    def without_majority(self) -> str:
+        """Stop two replicas for good; the address of the third."""
+        pids = self.dev.pids()
+        first, *others = sorted(name for name in pids if re.fullmatch(r"r\d", name))
+        for name in others:
+            os.kill(pids[name], signal.SIGSTOP)
+        self.stopped = [pids[name] for name in others]
+        return self.url if first == "r1" else ""
+
+    def go_on(self) -> None:
+        """Let the stopped replicas go on, so that they can end."""
+        for pid in self.stopped:
+            os.kill(pid, signal.SIGCONT)
 
     def is_whole(self) -> bool:
         try:
@@ -267,10 +316,11 @@ class Cell:
         return {
             "now": "/",
             "jobs": "/jobs",
-            "job": "/jobs/shop/import-orders",
+            "job": "/jobs/shop/refresh-prices",
             "launch": f"/launches/{dead[0].launch}",
             "queues": "/queues",
             "executors": "/executors",
+            "executor": "/executors/executor-1",
             "dead": "/dead",
             "alerts": "/alerts",
             "tasks": "/tasks",
@@ -294,15 +344,38 @@ async def take(browser: Browser, cell: Cell, into: Path) -> None:
         assert answer is not None
         assert answer.ok, f"{page_name}: {answer.status}"
         if page_name == PLAN:
-            for job in ("shop/import-orders", "shop/send-mails"):
-                await page.get_by_label(f"choose {job}", exact=True).check()
-            await page.get_by_role("button", name="Pause …").click()
-            await page.get_by_role("heading", name="Pause jobs").wait_for()
-        height = await page.evaluate("document.documentElement.scrollHeight")
-        size = {"width": WIDTHS[width], "height": min(height, HEIGHT_MAX)}
-        path = into / f"console-{page_name}-{scheme}-{width}.png"
-        await page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, **size})
-        await page.close()
+            now = datetime.now(UTC)
+            for label, at in (("from", now - timedelta(hours=1)), ("to", now)):
+                field = page.get_by_label(re.compile(f"^backfill {label}"))
+                await field.fill(at.strftime("%Y-%m-%dT%H:%M"))
+            await page.get_by_label("choose shop/refresh-prices", exact=True).check()
+            await page.get_by_role("button", name="Backfill …").click()
+            await page.get_by_role("heading", name="Backfill", exact=True).wait_for()
+        await keep(page, into / f"console-{page_name}-{scheme}-{width}.png", WIDTHS[width])
+
+
+async def take_alone(browser: Browser, cell: Cell, into: Path) -> None:
+    """Take the page Now of a replica that has no majority."""
+    url = await asyncio.to_thread(cell.without_majority)
+    for scheme, width in itertools.product(SCHEMES, WIDTHS):
+        page = await browser.new_page(
+            viewport={"width": WIDTHS[width], "height": 700},
+            color_scheme=scheme,  # type: ignore[arg-type]
+        )
+        while True:
+            await page.goto(url)
+            if await page.get_by_text("No leader is known to r1").count():
+                break
+            await page.wait_for_timeout(1_000)
+        await keep(page, into / f"console-{ALONE}-{scheme}-{width}.png", WIDTHS[width])
+
+
+async def keep(page: Page, path: Path, width: int) -> None:
+    """Keep the picture of a page, and close it."""
+    height = await page.evaluate("document.documentElement.scrollHeight")
+    size = {"width": width, "height": min(height, HEIGHT_MAX)}
+    await page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, **size})
+    await page.close()
 
 
 async def browse(cell: Cell, into: Path) -> None:
@@ -312,6 +385,7 @@ async def browse(cell: Cell, into: Path) -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         await take(browser, cell, into)
+        await take_alone(browser, cell, into)
         await browser.close()
 
 
@@ -328,6 +402,7 @@ def main() -> None:
                 cell.live()
                 asyncio.run(browse(cell, options.into))
         finally:
+            cell.go_on()
             cell.close()
     taken = sorted(re.sub(r"^console-|\.png$", "", one.name) for one in options.into.glob("*.png"))
     print(f"{len(taken)} pictures in {options.into}: {', '.join(taken)}")

@@ -15,6 +15,7 @@ from playwright.async_api import Browser, expect
 from consensus.leadership import Leadership
 from cron.access import Role
 from cron.api.jobs import PauseReport
+from cron.api.launches import OutputView
 from cron.web.console.events import Events
 from tests.browser.rig import LOOP, MARKS, Cell, faults_of, opened
 from tests.unit.access_rig import AccessWorld
@@ -129,6 +130,40 @@ async def test_an_open_page_follows_launches_and_a_failover(browser: Browser, ce
     await expect(page.get_by_text("r2 leads in term 5")).to_be_visible()
     await expect(page.get_by_text("No leader is known to r1")).to_have_count(0)
     assert said == []
+    await page.context.close()
+
+
+async def test_a_page_of_a_launch_that_runs_follows_its_output_and_the_time(
+    browser: Browser, cell: Cell
+) -> None:
+    # What a launch prints is no entry of the log, so that no event tells of it.
+    name = "acme/mail@2026-11-20T15:00:00Z"
+    running = launch(launch=name, is_open=True, state="launched")
+    cell.backend.answers["show"] = [running]
+    cell.backend.answers["output"] = OutputView(content=b"one", size=3)
+    page, said = await opened(browser)
+    await page.goto(cell.url(f"/launches/{name}"))
+    await expect(page.get_by_label("output", exact=True)).to_have_text("one")
+    cell.backend.answers["output"] = OutputView(content=b"one two", size=7)
+    await expect(page.get_by_label("output", exact=True)).to_have_text("one two")
+    await page.goto(cell.url("/executors"))
+    await page.goto(cell.url("/"))
+    since = page.locator("#sums time").first
+    first = await since.inner_text()
+    await expect(since).not_to_have_text(first)
+    assert said == []
+    await page.context.close()
+
+
+async def test_tables_stand_as_rows_on_a_narrow_screen_and_hide_nothing(
+    browser: Browser, cell: Cell
+) -> None:
+    page, _ = await opened(browser, viewport=NARROW)
+    await page.goto(cell.url("/dead"))
+    wide = page.locator(".wide").first
+    assert await wide.evaluate("one => one.scrollWidth <= one.clientWidth + 1")
+    tries = page.locator("td[data-l=Tries]").first
+    assert await tries.evaluate("one => getComputedStyle(one, '::before').content") == '"Tries: "'
     await page.context.close()
 
 

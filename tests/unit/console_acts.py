@@ -12,7 +12,7 @@ from cron.api.dead import DeadOutcome
 from cron.api.executors import ExecutorsReport, ExecutorView
 from cron.api.gates import GatesReport, GateView
 from cron.api.groups import GroupsPage, TaskGroupView
-from cron.api.jobs import PauseReport
+from cron.api.jobs import ApplyReport, JobChange, PauseReport
 from cron.api.launches import BackfillReport
 from cron.api.limits import LimitView
 from cron.api.tasks import TasksReport, TaskView
@@ -57,6 +57,15 @@ CASES: dict[str, Case] = {
         "/jobs/acme/mail", "Resume …", "Resume jobs", "acme/mail", "Resume", "resume",
         {"pattern": "acme/mail"}, "1 job was resumed.",
         answers={"resume": PauseReport(changed=["acme/mail"]), "jobs": [job(paused=True)]},
+    ),
+    "rollback": Case(
+        "/jobs/acme/mail", "go back to revision 3", "Go back to a revision", "schedule will change",
+        "Go back", "roll_back", {"job": "acme/mail", "revision": 3}, "1 job is what it was.",
+        answers={
+            "roll_back": ApplyReport(
+                changes=[JobChange(action="changed", job="acme/mail", what=["schedule"])]
+            )
+        },
     ),
     "trigger": Case(
         "/jobs/acme/mail", "Launch now …", "Launch now", "acme/mail", "Launch", "trigger",

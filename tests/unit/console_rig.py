@@ -13,9 +13,10 @@ from cron.api.dead import DeadReport
 from cron.api.executors import ExecutorsReport
 from cron.api.gates import GatesReport
 from cron.api.groups import GroupsPage
+from cron.api.jobs import RevisionsReport
 from cron.api.limits import LimitsReport
 from cron.api.overview import ActivityReport, JobPage, MinuteView, TermView
-from cron.api.queues import QueuesReport
+from cron.api.queues import QueuesReport, WaitsReport
 from tests.unit.api_rig import NOON_S, FakeBackend
 from tests.unit.web_rig import WALL_MS, Said, Site
 
@@ -37,6 +38,9 @@ def backend(**answers: Any) -> FakeBackend:
             terms=[TermView(3, "r1", WALL_MS - 60_000)],
         ),
         "history": [],
+        "waits": WaitsReport(),
+        "job_revisions": lambda asked: RevisionsReport(job=asked.job),
+        "jobs": [],
         "job_page": JobPage(),
         "queues": QueuesReport(),
         "limits": LimitsReport(),

@@ -110,6 +110,28 @@ async def test_a_backfill_shows_its_plan_before() -> None:
     ]
 
 
+async def test_the_plan_of_many_jobs_is_below_100_kb() -> None:
+    names = [f"{'t' * 100}/{'j' * 97}{number:03}" for number in range(200)]
+    fields = {"job": names, "reason": '"' * 500, "back": "/jobs"}
+    said, browser = await acted("pause", fields, full("plain"), is_confirmed=False)
+    assert said.status == 200
+    assert len(said.body) < 100_000
+    assert "and 1" in check_sound(browser.page).text, "what is not listed is counted"
+
+
+async def test_several_jobs_are_backfilled_with_one_plan() -> None:
+    of = full("plain")
+    of.answers["backfill"] = lambda asked: BackfillReport(
+        launches=[f"{asked.job}@2026-11-20T15:00:00Z"], is_dry_run=asked.is_dry_run
+    )
+    fields = {"from": "2026-11-20T14:00", "to": "2026-11-20T16:00", "back": "/jobs"}
+    said, _ = await acted("backfill", {**fields, "job": ["acme/a", "acme/b"]}, of)
+    assert said.headers["location"] == "/jobs?done=backfill&count=2"
+    assert [(one.job, one.is_dry_run) for one in calls(of, "backfill")] == [
+        ("acme/a", True), ("acme/b", True), ("acme/a", False), ("acme/b", False),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("act", "method"), [("redrive", "redrive"), ("drop", "drop_dead")])
 async def test_dead_letters_are_shown_by_a_dry_run_before(act: str, method: str) -> None:
     of = full("plain")

@@ -3,6 +3,7 @@ HTML, URLs and SVG."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 from urllib.parse import quote
@@ -21,21 +22,29 @@ from cron.api.alerts import (
     RuleView,
 )
 from cron.api.dead import DeadQuery, DeadReport
-from cron.api.executors import DuplicateIdView, ExecutorsReport, ExecutorView, GroupView
+from cron.api.executors import (
+    DuplicateIdView,
+    ExecutorDetail,
+    ExecutorReport,
+    ExecutorsReport,
+    ExecutorView,
+    GroupView,
+)
 from cron.api.gates import GatesReport, GateView
 from cron.api.graphs import GraphEdge, GraphNode, TaskGraph
 from cron.api.groups import GroupsPage, TaskGroupView
-from cron.api.jobs import JobNeeds, JobView, NextTimes
+from cron.api.jobs import JobNeeds, JobView, NextTimes, RevisionsReport, RevisionView
 from cron.api.launches import LaunchView, OutputView, StoryLine, WhyReport
 from cron.api.limits import LimitsReport, LimitView
 from cron.api.members import OverloadView, StatusReport, StatusRow
 from cron.api.overview import JobEntry, JobPage
-from cron.api.queues import QueuesReport, QueueView
+from cron.api.queues import QueuesReport, QueueView, WaitsReport
 from cron.api.snapshots import KeepingView
 from cron.api.task_queues import TaskQueuesReport, TaskQueueView
 from cron.api.tasks import TaskListQuery, TasksPage, TaskView
 from cron.errors import NotLeader, Unavailable, UnknownJob, UnknownLaunch
 from cron.web.console.alerts import found, subject_link
+from launcher.protocol.names import NAME_PART_CHARS_MAX
 from tests.unit.api_rig import NOON_S, FakeBackend, launch
 from tests.unit.console_rig import HOSTILE, Browser, Reader, backend, check_sound
 from tests.unit.web_rig import WALL_MS, Said, site
@@ -90,6 +99,16 @@ def full(text: str) -> FakeBackend:
         jobs=[job(text=text, paused=True, held=text)],
         history=lambda asked: launches(min(120, asked.limit), text),
         next=NextTimes(job="acme/mail", schedule=text, times_s=[NOON_S, NOON_S + 60]),
+        waits=WaitsReport(waits=launches(8, text), total=900, now_ms=WALL_MS),
+        job_revisions=RevisionsReport(
+            job="acme/mail",
+            revision=3,
+            revisions=[
+                RevisionView(revision=9, schedule=text, command=text, by=text, current=True),
+                RevisionView(revision=3, schedule=text, command=text, by=text, at_ms=WALL_MS),
+            ],
+            fields=[FieldView(text, text, text)],
+        ),
         changes=ChangesReport(
             changes=[
                 ChangeView(
@@ -142,19 +161,7 @@ def of_the_cell(text: str) -> dict[str, Any]:
         "gates": GatesReport(
             gates=[GateView(number=7, action="pause", reason=text, by=text, jobs=text)]
         ),
-        "executors": ExecutorsReport(
-            executors=[
-                ExecutorView(
-                    id="e1",
-                    role="connected",
-                    host=text,
-                    labels=[text],
-                    note=text,
-                    groups=[GroupView(group=text, handlers=[text])],
-                )
-            ],
-            duplicate_ids=[DuplicateIdView(executor=text, host=text, held_by=text)],
-        ),
+        **executors_with(text),
         "dead": DeadReport(letters=letters, total=1),
         "list": TasksPage(tasks=[task], next=text),
         "list_queues": TaskQueuesReport(
@@ -180,6 +187,41 @@ def of_the_cell(text: str) -> dict[str, Any]:
                     overload=OverloadView(since_s=NOON_S, queue=text) if n == 1 else None,
                 )
                 for n in (1, 2)
+            ]
+        ),
+    }
+
+
+def executors_with(text: str) -> dict[str, Any]:
+    return {
+        "executors": ExecutorsReport(
+            executors=[
+                ExecutorView(
+                    id="e1",
+                    role="connected",
+                    host=text,
+                    labels=[text],
+                    note=text,
+                    groups=[GroupView(group=text, handlers=[text])],
+                )
+            ],
+            duplicate_ids=[DuplicateIdView(executor=text, host=text, held_by=text)],
+        ),
+        "executor": ExecutorReport(
+            details=[
+                ExecutorDetail(
+                    executor=ExecutorView(
+                        id="e1",
+                        role="connected",
+                        host=text,
+                        labels=[text],
+                        note=text,
+                        silent_ms=2_000,
+                        groups=[GroupView(group=text, handlers=[text])],
+                        open=3,
+                    ),
+                    runs=launches(2, text),
+                )
             ]
         ),
     }
@@ -228,8 +270,8 @@ def graph_with(text: str) -> TaskGraph:
 PAGES = [
     "/", "/jobs", "/jobs?text=x&state=paused", "/jobs/acme/mail",
     "/launches/acme/mail@2026-11-20T15:00:00Z", "/queues",
-    "/executors", "/dead", "/tasks", "/tasks/acme/mail:k", "/groups/acme/import", "/alerts",
-    "/cell",
+    "/executors", "/executors/e1", "/dead", "/tasks", "/tasks/acme/mail:k", "/groups/acme/import",
+    "/alerts", "/cell",
 ]  # fmt: skip
 
 
@@ -249,10 +291,136 @@ async def test_a_page_shows_whatever_a_job_says_as_text(path: str) -> None:
     assert "<script>alert(1)</script>" in read.text
 
 
+LONG = "n" * NAME_PART_CHARS_MAX
+
+
+def longest(text: str, count: int, **fields: Any) -> list[LaunchView]:
+    """Launches with the longest names and texts."""
+    fields = {"launch": f"acme/{LONG}@2026-11-20T15:00:00Z", "waiting": text, **fields}
+    return [msgspec.structs.replace(one, **fields) for one in launches(count, text)]
+
+
+def most(of: FakeBackend, text: str) -> FakeBackend:
+    """The same cell with as many rows as pages ask for, each with its longest texts."""
+    answers = of.answers
+    known = answers["jobs"][0]
+    needs = msgspec.structs.replace(known.needs, payload=text, handler="")
+    one_job = msgspec.structs.replace(
+        known, name=f"acme/{LONG}", command=text * 4, needs=needs, alerts=[text] * 20
+    )
+    entry = JobEntry(job=one_job, outcomes=["failed", "succeeded"] * 25)
+    (plain,) = answers["show"]
+    plain = msgspec.structs.replace(plain, parts=plain.parts * 100, exit_code=None)
+    diff = [FieldView(text, text, text)] * 9
+    change = msgspec.structs.replace(answers["changes"].changes[0], fields=diff)
+    answers |= {
+        "job_page": JobPage(
+            jobs=[entry] * 25,
+            total=99,
+            next="acme/z",
+            tenants=[LONG] * 100,
+            sources=[text[:255]] * 100,
+        ),
+        "jobs": [one_job],
+        "history": lambda asked: longest(text, min(120, asked.limit), reason="missed"),
+        "waits": WaitsReport(waits=longest(text, 8), total=900),
+        "job_revisions": msgspec.structs.replace(
+            answers["job_revisions"],
+            revisions=answers["job_revisions"].revisions * 30,
+            fields=answers["job_revisions"].fields * 30,
+        ),
+        "changes": ChangesReport(changes=[change] * 30),
+        "output": OutputView(content=b'"' * 49_152, size=1 << 20),
+        "show": [plain] * 60,
+        "why": WhyReport(
+            job="acme/mail", at_s=NOON_S, verdict=text, story=[StoryLine(WALL_MS, text)] * 300
+        ),
+        **most_of_the_cell(answers, text),
+    }
+    return of
+
+
+def most_of_the_cell(answers: dict[str, Any], text: str) -> dict[str, Any]:
+    """Answers about everything but jobs and their launches."""
+    alerts, executors, row = answers["alerts"], answers["executors"], answers["status"].rows[1]
+    fires = msgspec.structs.replace(alerts.firing[0], subject=f"acme/{LONG}", rule=text)
+    firing = [fires] * 200
+    (known,) = executors.executors
+    executor = msgspec.structs.replace(known, id=LONG, labels=[text] * 64, groups=known.groups * 9)
+    task = msgspec.structs.replace(
+        answers["get"],
+        task=f"acme/{LONG}:k",
+        after=[f"acme/{LONG}:{n}" for n in range(99)],
+        attempts=longest(text, 50),
+        payload={text: text},
+        labels={f"{text[:99]}{n}": text for n in range(32)},
+    )
+    nodes = [GraphNode(name=f"acme/{LONG}:{n}", state="waiting") for n in range(200)]
+    return {
+        "alerts": msgspec.structs.replace(
+            alerts, firing=firing, closed=firing, firing_count=200, closed_count=200,
+            mutes=alerts.mutes * 1000, rules=alerts.rules * 1000, channels=alerts.channels * 50,
+        ),
+        "queues": QueuesReport(queues=answers["queues"].queues * 300, now_ms=WALL_MS),
+        "limits": LimitsReport(limits=answers["limits"].limits * 300),
+        "gates": GatesReport(gates=[GateView(number=n, reason=text, by=text, jobs=text)
+                                    for n in range(300)]),
+        "executors": ExecutorsReport(executors=[executor] * 100,
+                                     duplicate_ids=executors.duplicate_ids * 300),
+        "executor": ExecutorReport(
+            details=[ExecutorDetail(executor=msgspec.structs.replace(executor, labels=["a=b"] * 64),
+                                    runs=longest(text, 100))]
+        ),
+        "dead": DeadReport(letters=longest(text, 50, tries=3), total=9_999),
+        "list": TasksPage(tasks=[task] * 50, next="x"),
+        "list_queues": TaskQueuesReport(queues=answers["list_queues"].queues * 200),
+        "list_groups": GroupsPage(groups=answers["list_groups"].groups * 20, next="x"),
+        "get": task,
+        "task_graph": TaskGraph(nodes=nodes, edges=[
+            GraphEdge(one.name, two.name) for one, two in itertools.pairwise(nodes)
+        ]),
+        "status": StatusReport(rows=[*answers["status"].rows, row, row]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("text", ['"' * 2_000, "ß" * 2_000], ids=["quotation marks", "letters"])
+async def test_a_page_is_below_100_kb_whatever_its_rows_say(path: str, text: str) -> None:
+    said, _ = await page_of(path, most(full(text), text))
+    assert said.status == 200
+    assert len(said.body) < BYTES_MAX
+
+
+async def test_a_page_says_what_it_has_no_room_for_and_where_that_is() -> None:
+    of = most(full("plain"), '"' * 2_000)
+    _, read = await page_of("/launches/acme/mail@2026-11-20T15:00:00Z", of)
+    assert re.search(r"the first \d+\.\d KiB are not shown, raftcron logs prints all", read.text)
+    _, read = await page_of("/jobs/acme/mail", of)
+    assert "The whole command has 8,000 characters: raftcron jobs show" in read.text
+    _, read = await page_of("/cell", of)
+    assert re.search(r"\d+ more would make this page too large; raftcron changes", read.text)
+
+
+async def test_the_next_page_of_jobs_goes_on_behind_the_last_row_that_had_room() -> None:
+    of = most(full("plain"), '"' * 2_000)
+    page = of.answers["job_page"]
+    names = [f"acme/{number:02}{'n' * 280}" for number in range(25)]
+    entries = [
+        msgspec.structs.replace(one, job=msgspec.structs.replace(one.job, name=name))
+        for one, name in zip(page.jobs, names, strict=True)
+    ]
+    of.answers["job_page"] = msgspec.structs.replace(page, jobs=entries, next="")
+    said, read = await page_of("/jobs?text=n", of)
+    shown = [name for name in names if f'value="{name}"' in said.body.decode()]
+    assert 0 < len(shown) < 25
+    (following,) = [attrs["href"] for _, attrs in read.tags if attrs.get("rel") == "next"]
+    assert following == f"/jobs?text=n&after={quote(shown[-1])}"
+
+
 @pytest.mark.parametrize("path", PAGES)
 async def test_a_page_stands_without_what_only_the_leader_knows(path: str) -> None:
     of = full("plain")
-    for name in ("queues", "executors", "output", "status"):
+    for name in ("queues", "executors", "executor", "waits", "output", "status"):
         of.answers[name] = NotLeader(None)
     for name in ("activity", "changes", "why", "next", "limits", "gates"):
         of.answers[name] = Unavailable("history cannot be read", "ask another replica")
@@ -278,6 +446,8 @@ async def test_the_page_of_a_job_says_when_it_is_due_in_words_and_in_its_zone() 
     assert "At 06:30 from Monday to Friday, Europe/Berlin time." in read.text
     assert "2026-11-20 15:00:00 Fri 2026-11-20 16:00:00 CET" in read.text
     assert "Duration: median 1.5 s" in read.text
+    assert "Revision Applied, UTC By Schedule Command Act 9" in read.text
+    assert "From revision 3 to what it is now plain plain → plain" in read.text
 
 
 async def test_the_page_of_a_launch_shows_both_log_points_and_harmless_output() -> None:
@@ -396,7 +566,7 @@ async def test_the_page_of_a_dead_letter_has_a_button_instead_of_a_command() -> 
 async def test_a_young_cell_has_a_figure_of_its_few_minutes() -> None:
     of = full("plain")
     _, read = await page_of("/", of)
-    assert "launches per minute from 14:46 to 15:01 UTC: 7 succeeded, 2 did not" in read.text
+    assert "launches per minute from 14:56 to 15:01 UTC: 7 succeeded, 2 did not" in read.text
     assert "The last day" not in read.text
 
 
@@ -404,9 +574,8 @@ async def test_now_shows_what_fires_and_links_to_what_it_is_about() -> None:
     of = full("plain")
     _, read = await page_of("/", of)
     assert "Alerts that fire 2 in all" in read.text
-    assert "late:10m 11 min 40 s" in read.text, "700 s"
+    assert "a launch is more than 10m late 11 min 40 s" in read.text, "700 s"
     said, read = await page_of("/alerts", of)
-    assert "The newest 1 of 9 are shown" in read.text
     assert "ops waiting plain" in read.text
     assert b'href="/tasks/raftcron/alerts:3-firing-ops"' in said.body
     of.answers["alerts"] = AlertsReport()
@@ -418,8 +587,8 @@ async def test_now_shows_what_fires_and_links_to_what_it_is_about() -> None:
 
 @pytest.mark.parametrize(
     ("when", "value", "text"),
-    [("failed:2", 3, "3"), ("late:10m", 700, "11 min 40 s"), ("clock-off:2s", 2_500, "2.5 s"),
-     ("disk-filling:90%", 93, "93 %"), ("missed", 0, "")],
+    [("failed:2", 3, "3 failures"), ("dead", 1, "1 dead letter"), ("late:10m", 700, "11 min 40 s"),
+     ("clock-off:2s", 2_500, "2.5 s"), ("disk-filling:90%", 93, "93 %"), ("missed", 0, "")],
 )  # fmt: skip
 def test_what_a_rule_found_is_said_in_its_unit(when: str, value: int, text: str) -> None:
     assert found(when, value) == text

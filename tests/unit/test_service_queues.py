@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cron.api.queues import QueueQuery, QueueView
+from cron.api.checks import checked
+from cron.api.queues import QueueQuery, QueueView, WaitQuery
+from cron.errors import InvalidInput
 from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.service import queues
 from cron.state.pool import CloseGate, Gate, GateAction
@@ -74,3 +76,20 @@ async def test_only_a_bounded_number_of_launches_is_looked_at(
     close(world, tenant="default")
     (row,) = await rows(world)
     assert row.gates == []
+
+
+async def test_what_waits_longest_is_told_first_with_the_reason(world: World) -> None:
+    assert world.queues is not None
+    world.queues.waits = {60: Wait(WaitFor.JOB_LIMIT, limit=1)}
+    report = await world.service.waits(WaitQuery(is_due=True, limit=1))
+    (first,) = report.waits
+    assert (first.launch, report.total) == ("default/backup@2026-11-20T16:01:00Z", 2)
+    assert first.waiting.startswith("other launches of its job go first")
+    for scope, total in (("default/*", 2), ("other/*", 0)):
+        seen = await world.service.waits(WaitQuery(is_due=True, within=[scope]))
+        assert (len(seen.waits), seen.total) == (total, total)
+
+
+def test_what_waits_longest_is_asked_for_alone() -> None:
+    with pytest.raises(InvalidInput, match="one of them only"):
+        checked(WaitQuery(is_due=True, job="backup"))

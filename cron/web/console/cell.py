@@ -31,6 +31,8 @@ async def show(asked: PageRequest, _name: str) -> Page:
     values: dict[str, Any] = {
         "status": status,
         "replicas": replicas,
+        "likeness": _likeness(replicas),
+        "overloaded": _overloaded(replicas),
         "notes": [*_notes(replicas), *_ends(replicas, asked.now_ms), *ending],
         "certificates": [one for one in replicas if one.certificate_ends_ms],
         "overload": next((one.overload for one in replicas if one.overload), None),
@@ -42,6 +44,34 @@ async def show(asked: PageRequest, _name: str) -> Page:
 
 def _replicas(rows: list[StatusRow]) -> list[StatusRow]:
     return [one for one in rows if one.kind == "replica"]
+
+
+def _likeness(replicas: list[StatusRow]) -> dict[str, str]:
+    """Return, by replica, how its state compares with the leader's. States can be compared only at
+    one entry of the log; a replica that is an entry behind has another digest, and is sound."""
+    leader = next((one for one in replicas if one.role == "leader"), None)
+    said = {}
+    for one in replicas:
+        if leader is None or not one.digest or one is leader:
+            said[one.id] = ""
+        elif one.applied == leader.applied:
+            said[one.id] = "same state" if one.digest == leader.digest else "different state"
+        else:
+            behind = leader.applied - one.applied
+            far = abs(behind)
+            entries = f"{far:,} entr{'y' if far == 1 else 'ies'}"
+            said[one.id] = f"{entries} {'behind' if behind > 0 else 'ahead'} when asked"
+    return said
+
+
+def _overloaded(replicas: list[StatusRow]) -> str:
+    """Return where more falls due than can begin, in words."""
+    queue = next((one.overload.queue for one in replicas if one.overload), "")
+    pool, slash, rest = queue.partition("/")
+    priority, of, tenant = rest.partition(" of tenant ")
+    if not slash or not of:
+        return queue
+    return f"the pool {pool}, priority {priority}, by jobs of tenant {tenant}"
 
 
 def _ends(replicas: list[StatusRow], now_ms: int) -> list[str]:

@@ -6,19 +6,30 @@ Only numbers and fixed words go into the markup as they are; every other text is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from markupsafe import Markup, escape
 
 from cron.api.launches import LaunchView
 from cron.api.overview import TermView
-from cron.web.console.texts import MINUTE_S, instant, minute, number
+from cron.state.watching import MISSED
+from cron.web.console.texts import MINUTE_S, duration, instant, minute, number
 
+WIDE: Final = 1_124
+NARROW: Final = 360
+"""Widths of pictures, in units of which a letter has eleven."""
+NARROW_BARS: Final = 40
+_LEFT: Final = 44
 STATES: Final = ("succeeded", "failed", "lost", "skipped", "cancelled")
 BAD: Final = ("failed", "lost", "skipped", "cancelled")
 _STRIP_STEP: Final = 5
-_LABEL_WIDTH: Final = 40.0
+_LABEL_WIDTH: Final = 60.0
+NARROW_LAUNCHES: Final = 30
+_GROUPS: Final = 12
+_GROUP_LEAST: Final = 5
+MISSED_REASONS: Final = frozenset(one.label for one in MISSED)
+"""Reasons of instants that have no launch though nobody wanted that."""
 _STRIP_HEIGHT: Final = 18
 _STRIP_HEIGHTS: Final = {"succeeded": 9, "failed": 18, "lost": 18, "skipped": 5, "cancelled": 5}
 
@@ -61,14 +72,30 @@ def strip(outcomes: Sequence[str]) -> Markup:
     return _figure(50 * _STRIP_STEP, _STRIP_HEIGHT, title, "strip", *paths)
 
 
+def both(draw: Callable[[int], Markup]) -> Markup:
+    """Return a picture for wide screens and one for narrow ones, of which a browser shows one; so
+    its letters are legible on both."""
+    return Markup('<div class="wide-only">{}</div><div class="narrow-only">{}</div>').format(
+        draw(WIDE), draw(NARROW)
+    )
+
+
 def per_minute(
-    minutes: Mapping[int, Counts], first: int, count: int, unit: int = 1, top: int = 110
+    minutes: Mapping[int, Counts],
+    first: int,
+    count: int,
+    unit: int = 1,
+    *,
+    top: int = 110,
+    width: int = WIDE,
 ) -> Markup:
     """Return the figure of launches per minute: what succeeded above the line, all others below.
 
     `minutes` are counts by the minute's number since 1970, from `first` on, `count` bars of `unit`
-    minutes each. `top` is the height above the line.
+    minutes each. `top` is the height above the line. On a narrow picture bars are of several such.
     """
+    if width < WIDE and count > NARROW_BARS:
+        unit, count = unit * (count // NARROW_BARS), NARROW_BARS
     bars: list[dict[str, int]] = [{} for _ in range(count)]
     for at, counts in minutes.items():
         place = (at - first) // unit
@@ -77,7 +104,8 @@ def per_minute(
                 bars[place][state] = bars[place].get(state, 0) + many
     good = [one.get("succeeded", 0) for one in bars]
     bad = [sum(one.get(state, 0) for state in BAD) for one in bars]
-    below, left, width = top * 2 // 5, 44, 1_080
+    below, left = top * 2 // 5, _LEFT
+    width -= left
     step = width / count
     up, down = max([1, *good]), max([1, *bad])
     rects: dict[str, list[tuple[float, float, float, float]]] = {}
@@ -93,7 +121,7 @@ def per_minute(
                 rects.setdefault(state, []).append((x, y, step - 1, height))
                 y += height
     marks = []
-    for place in range(0, count + 1, max(1, count // 6)):
+    for place in range(0, count + 1, max(1, count // (6 if width > NARROW else 3))):
         label = minute((first + place * unit) * MINUTE_S * 1000)
         anchor = "start" if not place else "end" if place == count else "middle"
         marks.append(_text(left + place * step, top + below + 14, label, anchor))
@@ -113,9 +141,10 @@ def per_minute(
     )  # fmt: skip
 
 
-def crowd(counts: Sequence[int], first: int) -> Markup:
+def crowd(counts: Sequence[int], first: int, width: int = WIDE) -> Markup:
     """Return how many launches fall due in each minute from `first` on."""
-    top, left, width = 60, 44, 1_080
+    top, left = 60, _LEFT
+    width -= left
     step, most = width / max(1, len(counts)), max([1, *counts])
     rects = [
         (round(left + place * step, 2), top - one / most * (top - 12), step - 1, one / most * 48)
@@ -124,7 +153,7 @@ def crowd(counts: Sequence[int], first: int) -> Markup:
     ]
     marks = [
         _text(left + place * step, top + 15, minute((first + place) * MINUTE_S * 1000))
-        for place in range(0, len(counts), 10)
+        for place in range(0, len(counts), 10 if width > NARROW else 20)
     ]
     busiest = max(range(len(counts)), key=counts.__getitem__, default=0)
     at = minute((first + busiest) * MINUTE_S * 1000)
@@ -138,47 +167,101 @@ def crowd(counts: Sequence[int], first: int) -> Markup:
     )  # fmt: skip
 
 
-def dots(points: Sequence[tuple[int, float, str]], title: str, unit: str) -> Markup:
-    """Return a dot for each launch: a time in seconds, a value from 0 on, and its state; on a line
-    of time, with the largest value as the scale."""
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 95th percentile of values, one at least."""
+    known = sorted(values)
+    return known[len(known) // 2], known[min(len(known) - 1, len(known) * 95 // 100)]
+
+
+def dots(points: Sequence[tuple[int, float, str]], title: str) -> Markup:
+    """Return a dot for each launch: a time in seconds, a value in ms from 0 on, and its state; on a
+    line of time, with the largest value as the scale. A whole line goes through the medians of
+    groups of launches that follow each other, a dashed one through their 95th percentiles."""
     if not points:
         return Markup("")
-    top, left, width, height = 8, 56, 460, 84
+    top, left, width, height = 8, 62, 460, 84
     begin, end = points[0][0], max(points[-1][0], points[0][0] + 1)
     most = max([value for _, value, _ in points]) or 1
-    marks = [
-        Markup('<circle class="s-{}" cx="{}" cy="{}" r="2.5"/>').format(
-            state,
-            f"{left + 6 + (at_s - begin) / (end - begin) * (width - 12):.1f}",
-            f"{top + height - value / most * (height - 6):.1f}",
-        )
-        for at_s, value, state in points
-    ]
+
+    def place(at_s: float, value: float) -> tuple[str, str]:
+        x = left + 6 + (at_s - begin) / (end - begin) * (width - 12)
+        return f"{x:.1f}", f"{top + height - value / most * (height - 6):.1f}"
+
+    marks = []
+    for at_s, value, state in points:
+        x, y = place(at_s, value)
+        marks.append(Markup('<circle class="s-{}" cx="{}" cy="{}" r="2.5"/>').format(state, x, y))
+    lines: tuple[list[str], list[str]] = ([], [])
+    each = max(_GROUP_LEAST, -(-len(points) // _GROUPS))
+    for first in range(0, len(points), each):
+        some = points[first : first + each]
+        middle = some[len(some) // 2][0]
+        for line, value in zip(lines, spread([one for _, one, _ in some]), strict=True):
+            line.append(" ".join(place(middle, value)))
+    if len(lines[0]) > 1:
+        for kind, line in zip(("p50", "p95"), lines, strict=True):
+            marks.append(Markup('<path class="{}" d="M{}"/>').format(kind, "L".join(line)))
     return _figure(
         left + width, top + height + 20, title, "dots",
         Markup('<path class="axis" d="M{} {}h{}"/>').format(left, top + height + 0.5, width),
-        _text(left - 6, top + 10, f"{most:,.3g} {unit}", "end"),
+        _text(left - 6, top + 10, duration(most), "end"),
         _text(left - 6, top + height + 3, "0", "end"),
+        _text(left, top + height + 16, instant(begin * 1000)[5:16]),
+        _text(left + width, top + height + 16, instant(end * 1000)[5:16], "end"),
         *marks,
     )  # fmt: skip
 
 
-def timeline(launches: Sequence[LaunchView], terms: Sequence[TermView], now_ms: int) -> Markup:
-    """Return the launches of a job on a line of time: a thin line from the instant at which each
-    was due to its start, a bar from there to its end, and who led."""
+def timeline(
+    launches: Sequence[LaunchView], terms: Sequence[TermView], now_ms: int, width: int = WIDE
+) -> Markup:
+    """Return the launches of a job, newest first, on a line of time: a thin line from the instant
+    at which each was due to its start, a bar from there to its end, and who led. Instants without a
+    launch are marked over the whole height."""
+    if width < WIDE:
+        launches = launches[:NARROW_LAUNCHES]
     if not launches:
         return Markup("")
     begin_ms = min(one.scheduled_s for one in launches) * 1000
     span_ms = max(now_ms - begin_ms, 60_000)
-    left, width, rows, step = 8, 1_100, 5, 13
+    begin_ms = now_ms - span_ms
+    left, rows, step = 8, 5, 13
+    bottom, across = 16 + rows * step, width - 2 * left
 
     def x(at_ms: int) -> float:
-        return round(left + min(max((at_ms - begin_ms) / span_ms, 0), 1) * width, 1)
+        return round(left + min(max((at_ms - begin_ms) / span_ms, 0), 1) * across, 1)
 
-    parts, bottom, labelled = [], 16 + rows * step, -_LABEL_WIDTH
-    for term in terms:
-        if term.at_ms < begin_ms:
+    parts = _leaders([one for one in terms if one.at_ms >= begin_ms], x, bottom, left + across)
+    for nth, one in enumerate(reversed(launches)):
+        due_ms = one.scheduled_s * 1000
+        title = f"{instant(due_ms)} UTC: {one.state}{f', {one.reason}' if one.reason else ''}"
+        if one.state == "skipped":
+            last_ms = max(due_ms, one.last_s * 1000)
+            kind = "missed" if one.reason in MISSED_REASONS else "s-skipped"
+            gap = _bars(kind, [(x(due_ms), 16, max(2.5, x(last_ms) - x(due_ms)), rows * step)])
+            parts.append(Markup("<g><title>{}</title>{}</g>").format(title, gap))
             continue
+        y = 16 + nth % rows * step
+        start_ms = one.started_at_ms or one.begun_at_ms or (now_ms if one.is_open else due_ms)
+        end_ms = one.finished_at_ms or (now_ms if one.is_open and one.begun_at_ms else start_ms)
+        bar = (x(start_ms), y + 1.5, max(2.5, x(end_ms) - x(start_ms)), step - 4.5)
+        parts.append(
+            Markup('<g><title>{}</title><path class="wait" d="M{} {}H{}"/>{}</g>').format(
+                title, x(due_ms), y + step / 2, x(start_ms), _bars(f"s-{one.state}", [bar])
+            )
+        )
+    ends = [(left, begin_ms, "start"), (left + across, begin_ms + span_ms, "end")]
+    parts += [_text(at, bottom + 14, instant(ms)[5:], anchor) for at, ms, anchor in ends]
+    title = f"{len(launches)} launches since {instant(begin_ms)} UTC, and who led"
+    return _figure(width, bottom + 18, title, "timeline", *parts)
+
+
+def _leaders(
+    terms: Sequence[TermView], x: Callable[[int], float], bottom: int, right: float
+) -> list[Markup]:
+    """Return a line where each term begins, with the name of the leader where there is room."""
+    parts, labelled = [], -_LABEL_WIDTH
+    for term in terms:
         title = f"{term.replica} leads from here on, in term {term.term}"
         parts.append(
             Markup('<path class="term" d="M{} 12V{}"><title>{}</title></path>').format(
@@ -187,23 +270,8 @@ def timeline(launches: Sequence[LaunchView], terms: Sequence[TermView], now_ms: 
         )
         if x(term.at_ms) - labelled >= _LABEL_WIDTH:
             labelled = x(term.at_ms)
-            parts.append(_text(min(labelled + 3, left + width - 24), 10, term.replica))
-    for place, one in enumerate(reversed(launches)):
-        y = 16 + place % rows * step
-        due_ms = one.scheduled_s * 1000
-        start_ms = one.started_at_ms or due_ms
-        end_ms = one.finished_at_ms or (now_ms if one.is_open and one.begun_at_ms else start_ms)
-        bar = (x(start_ms), y + 1.5, max(2.5, x(end_ms) - x(start_ms)), step - 4.5)
-        title = f"{instant(due_ms)} UTC: {one.state}"
-        parts.append(
-            Markup('<g><title>{}</title><path class="wait" d="M{} {}H{}"/>{}</g>').format(
-                title, x(due_ms), y + step / 2, x(start_ms), _bars(f"s-{one.state}", [bar])
-            )
-        )
-    ends = [(left, begin_ms, "start"), (left + width, begin_ms + span_ms, "end")]
-    parts += [_text(at, bottom + 14, instant(ms), anchor) for at, ms, anchor in ends]
-    title = f"{len(launches)} launches since {instant(begin_ms)} UTC, and who led"
-    return _figure(left + width + 8, bottom + 18, title, "timeline", *parts)
+            parts.append(_text(min(labelled + 3, right - 50), 10, f"{term.replica} leads"))
+    return parts
 
 
 def legend(states: Sequence[str] = STATES) -> Markup:
@@ -211,7 +279,9 @@ def legend(states: Sequence[str] = STATES) -> Markup:
     items = [
         Markup(
             '<li><svg class="key" viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</li>'
-        ).format(_bars(f"s-{state}", [(0, 0, 10, 10)]), escape(state))
+        ).format(
+            _bars(state if state == "missed" else f"s-{state}", [(0, 0, 10, 10)]), escape(state)
+        )
         for state in states
     ]
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cron.api import table as t
+from cron.api.executors import ExecutorQuery
 from cron.api.rpc import Request
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest
+from launcher.pool.lease import LeaseTimes
 
 SHOWN: Final = 100
+RUNS: Final = 100
 
 
 async def show(asked: PageRequest, _name: str) -> Page:
@@ -33,6 +36,19 @@ async def show(asked: PageRequest, _name: str) -> Page:
         "text": text,
     }
     return Page("executors.html", "Executors", values)
+
+
+async def show_one(asked: PageRequest, name: str) -> Page:
+    """Return the page of one executor: what it offers, its lease, and what runs there."""
+    report = await asked.maybe(t.EXECUTOR, ExecutorQuery(executor=name, limit=RUNS))
+    lease_ms = LeaseTimes().give_up_ms
+    values: dict[str, Any] = {
+        "id": name,
+        "report": report,
+        "runs": RUNS,
+        "lease_ms": lease_ms,
+    }
+    return Page("executor.html", name, values)
 
 
 def _has(text: str, *places: str) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from cron.web.console import charts, texts, words
+from cron.web.console.space import Room
 from cron.web.problems import Answer
 
 _HERE: Final = Path(__file__).parent
@@ -45,7 +46,7 @@ _KINDS: Final = {
 
 _FILTERS: Final = (
     "instant", "iso", "minute", "duration", "size", "number", "short", "mark", "machine_time",
-    "job_link", "launch_link", "group_link", "job_of",
+    "job_link", "launch_link", "state_word", "cut", "group_link", "job_of",
 )  # fmt: skip
 
 
@@ -95,7 +96,12 @@ class Frame:
         for name in _FILTERS:
             self._templates.filters[name] = getattr(texts, name)
         self._templates.filters["did"] = words.did
-        self._templates.globals |= {"charts": charts, "assets": self.assets}
+        self._templates.filters["alert_words"] = words.alert_words
+        self._templates.globals |= {
+            "charts": charts,
+            "assets": self.assets,
+            "room": Room,
+        }
 
     @classmethod
     @cache

@@ -15,7 +15,7 @@ import msgspec
 from markupsafe import Markup
 
 from cron.api.graphs import AFTER_ANY, MEMBER, GraphEdge, GraphNode, TaskGraph
-from cron.web.console.texts import group_link, job_link, mark, number, short
+from cron.web.console.texts import group_link, html_bytes, job_link, mark, number, short
 
 _WIDTH: Final = 214
 _HEIGHT: Final = 30
@@ -29,8 +29,8 @@ _COLUMN_MAX: Final = 14
 """Boxes of one column; more of a layer stand in several columns."""
 _LINES_MAX: Final = 500
 _PASSES_MAX: Final = 500
-CHARS_MAX: Final = 85_000
-"""Of a picture, the table below it and the other names of a page, which has 100 KB at most."""
+HTML_BYTES_MAX: Final = 72_000
+"""Of a picture and the table below it; a page has 100 KB at most."""
 FOLLOWED: Final = 5
 """What one task follows, in the table."""
 _SQUARE: Final = 11
@@ -79,12 +79,15 @@ def picture(graph: TaskGraph, here: str) -> Markup:
     ).format(*[f"{one:g}" for one in (width, height) * 2], title, title, Markup("").join(drawn))
 
 
-def fitting(graph: TaskGraph, here: str, chars_max: int) -> tuple[TaskGraph, Markup]:
+def fitting(
+    graph: TaskGraph, here: str, bytes_max: int = HTML_BYTES_MAX
+) -> tuple[TaskGraph, Markup]:
     """Return as much of a graph as a page has room for, the nearest tasks and groups, and its
     picture. Names may be long; what is left out is counted."""
     while True:
         drawn = picture(graph, here)
-        if len(drawn) + _table_chars(graph) <= chars_max or len(graph.nodes) < 2:
+        size = len(drawn.encode(errors="replace")) + _table_bytes(graph)
+        if size <= bytes_max or len(graph.nodes) < 2:
             return graph, drawn
         nodes = graph.nodes[: len(graph.nodes) * 4 // 5]
         names = {one.name for one in nodes}
@@ -96,12 +99,12 @@ def fitting(graph: TaskGraph, here: str, chars_max: int) -> tuple[TaskGraph, Mar
         )
 
 
-def _table_chars(graph: TaskGraph) -> int:
+def _table_bytes(graph: TaskGraph) -> int:
     """Return about how long the table below the picture is."""
     edges = [one for some in follows(graph).values() for one in some[:FOLLOWED]]
-    return sum(90 + 2 * len(one.name) for one in graph.nodes) + sum(
-        2 + len(one.before) + 50 * (one.kind == AFTER_ANY) for one in edges
-    )
+    return sum(
+        90 + len(job_link(one.name)) + html_bytes(one.name + one.state) for one in graph.nodes
+    ) + sum(2 + html_bytes(one.before) + 50 * (one.kind == AFTER_ANY) for one in edges)
 
 
 def _many(count: int, what: str) -> str:

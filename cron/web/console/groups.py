@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from cron.api import table as t
@@ -25,24 +24,22 @@ async def show_one(asked: PageRequest, name: str) -> Page:
     members = await asked.maybe(t.LIST, query)
     count = group.waiting + group.running + group.done + group.failed + group.dropped
     listed = members if isinstance(members, Missing) else members.tasks
-    others = [] if isinstance(listed, Missing) else [one.task for one in listed]
     values: dict[str, Any] = {
         "group": group,
-        **await graph_of(asked, group.group, others),
+        **await graph_of(asked, group.group),
         "count": count,
         "members": listed,
-        "more": max(0, count - len(others)) if others else 0,
+        "more": max(0, count - len(listed)) if not isinstance(listed, Missing) and listed else 0,
     }
     return Page("group.html", group.group, values)
 
 
-async def graph_of(asked: PageRequest, name: str, others: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the graph around a task or a group for `graph` of parts.html. `others` are the tasks
-    that the page lists besides, each with what it follows."""
+async def graph_of(asked: PageRequest, name: str) -> dict[str, Any]:
+    """Return the graph around a task or a group for `graph` of parts.html."""
     graph = await asked.maybe(t.TASK_GRAPH, GraphQuery(name=name, limit=DRAWN))
     if isinstance(graph, Missing):
         return {"graph": graph, "picture": "", "follows": {}, "followed": 0}
-    graph, picture = graphs.fitting(graph, name, graphs.CHARS_MAX - 4 * sum(map(len, others)))
+    graph, picture = graphs.fitting(graph, name)
     return {
         "graph": graph,
         "picture": picture,

@@ -7,10 +7,21 @@ from typing import Final
 
 from cron.api import table as t
 from cron.api.checks import named_pattern
-from cron.api.jobs import PauseRequest, ResumeRequest
+from cron.api.jobs import ApplyReport, PauseRequest, ResumeRequest, RollBackRequest
 from cron.api.launches import BackfillRequest, TriggerRequest
 from cron.web.console.page_request import PageRequest
-from cron.web.console.plans import BY, Act, Plan, kept, names_in, plan_of, until, until_ms, utc_s
+from cron.web.console.plans import (
+    BY,
+    Act,
+    Plan,
+    kept,
+    names_in,
+    numbers_in,
+    plan_of,
+    until,
+    until_ms,
+    utc_s,
+)
 from cron.web.console.texts import launch_link
 
 _ID_BYTES: Final = 8
@@ -75,37 +86,75 @@ async def _trigger(asked: PageRequest) -> tuple[int, str]:
     return len(names), launch_link(launch) if len(names) == 1 else ""
 
 
-def _backfilled(asked: PageRequest, *, is_dry_run: bool) -> BackfillRequest:
-    form = asked.form
-    return BackfillRequest(
-        job=form.get("job", ""),
-        from_s=utc_s(form.get("from", ""), "from"),
-        to_s=utc_s(form.get("to", ""), "to"),
-        is_dry_run=is_dry_run,
-        by=BY,
-    )
+async def _backfilled(asked: PageRequest, *, is_dry_run: bool) -> list[str]:
+    """Backfill the jobs that were chosen, one after the other, or only find out which launches
+    that is."""
+    form, launches = asked.form, list[str]()
+    for job in names_in(asked, "job"):
+        request = BackfillRequest(
+            job=job,
+            from_s=utc_s(form.get("from", ""), "from"),
+            to_s=utc_s(form.get("to", ""), "to"),
+            is_dry_run=is_dry_run,
+            by=BY,
+        )
+        launches += (await asked.ask(t.BACKFILL, request)).launches
+    return launches
 
 
 async def _backfilling(asked: PageRequest) -> Plan:
-    report = await asked.ask(t.BACKFILL, _backfilled(asked, is_dry_run=True))
-    form = asked.form
+    launches, form = await _backfilled(asked, is_dry_run=True), asked.form
+    names = names_in(asked, "job")
+    of = names[0] if len(names) == 1 else f"{len(names)} jobs"
     return Plan(
         title="Backfill",
-        text=f"These launches of {form['job']} from {form['from']} until before {form['to']} UTC "
+        text=f"These launches of {of} from {form['from']} until before {form['to']} UTC "
         "were skipped, lost or failed. They become due again.",
         button="Backfill",
-        items=report.launches,
-        count=len(report.launches),
+        items=launches,
+        count=len(launches),
         fields=kept(asked, "job", "from", "to"),
     )
 
 
 async def _backfill(asked: PageRequest) -> tuple[int, str]:
-    report = await asked.ask(t.BACKFILL, _backfilled(asked, is_dry_run=False))
-    return len(report.launches), ""
+    return len(await _backfilled(asked, is_dry_run=False)), ""
+
+
+async def _rolled_back(asked: PageRequest, *, is_dry_run: bool) -> ApplyReport:
+    (job,), (revision,) = names_in(asked, "job"), numbers_in(asked, "revision")
+    request = RollBackRequest(job=job, revision=revision, is_dry_run=is_dry_run, by=BY)
+    return await asked.ask(t.ROLL_BACK, request)
+
+
+async def _rolling_back(asked: PageRequest) -> Plan:
+    report = await _rolled_back(asked, is_dry_run=True)
+    changes = [one for one in report.changes if one.action != "unchanged"]
+    notes = [f"{one.job}: {', '.join(one.what)} will change." for one in changes if one.what]
+    return Plan(
+        title="Go back to a revision",
+        text=f"The job becomes what it was in revision {asked.form.get('revision', '')}. This is a "
+        "new revision, from which one can go back as well.",
+        button="Go back",
+        items=[one.job for one in changes],
+        count=len(changes),
+        notes=notes,
+        fields=kept(asked, "job", "revision"),
+    )
+
+
+async def _roll_back(asked: PageRequest) -> tuple[int, str]:
+    report = await _rolled_back(asked, is_dry_run=False)
+    return sum(one.action != "unchanged" for one in report.changes), ""
 
 
 ACTS: Final = {
+    "rollback": Act(
+        _rolling_back,
+        _roll_back,
+        t.ROLL_BACK,
+        ("job is what it was", "jobs are what they were"),
+    ),
     "pause": Act(_pausing, _pause, t.PAUSE, ("job was paused", "jobs were paused")),
     "resume": Act(_resuming, _resume, t.RESUME, ("job was resumed", "jobs were resumed")),
     "trigger": Act(_triggering, _trigger, t.TRIGGER, ("job was launched", "jobs were launched")),

@@ -9,14 +9,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cron.api import table as t
 from cron.api.access import ChangesQuery
-from cron.api.jobs import JobsRequest, NextRequest
+from cron.api.alerts import AlertsQuery
+from cron.api.jobs import JobsRequest, NextRequest, RevisionsQuery
 from cron.api.launches import HistoryQuery, LaunchView, OutputQuery
 from cron.api.overview import JOB_STATES, ActivityQuery, JobPageQuery
 from cron.errors import InvalidInput, UnknownJob
 from cron.web.console import charts
+from cron.web.console.alerts import found, subject_link
 from cron.web.console.frame import Page
-from cron.web.console.page_request import Missing, PageRequest, choice
-from cron.web.console.texts import shown_output
+from cron.web.console.page_request import Missing, PageRequest, choice, count_of
+from cron.web.console.texts import end_of, shown_output
 from cron.web.console.words import in_words
 from launcher.protocol.names import BadName, parse_job_name
 
@@ -25,7 +27,10 @@ NEXT: Final = 10
 CHANGES: Final = 20
 DRAWN: Final = 120
 """Launches that the pictures of a job show."""
+ALERTS: Final = 5
 OUTPUT_BYTES: Final = 8 << 10
+OUTPUT_HTML_MAX: Final = 12_000
+_REVISION_MAX: Final = 1 << 53
 _FILTERS: Final = ("text", "tenant", "source", "state")
 
 
@@ -37,15 +42,15 @@ async def show(asked: PageRequest, _name: str) -> Page:
     page = await asked.ask(
         t.JOB_PAGE, JobPageQuery(**filters, after=query.get("after", ""), limit=LISTED)
     )
-    following = {**{name: one for name, one in filters.items() if one}, "after": page.next}
+    kept = {name: one for name, one in filters.items() if one}
     values: dict[str, Any] = {
         "page": page,
         "filters": filters,
         "states": JOB_STATES,
         "is_filtered": any(filters.values()),
         "is_first": not query.get("after"),
-        "first": f"/jobs?{urlencode({name: one for name, one in filters.items() if one})}",
-        "following": f"/jobs?{urlencode(following)}" if page.next else "",
+        "first": f"/jobs?{urlencode(kept)}",
+        "following": f"/jobs?{urlencode({**kept, 'after': ''})}",
         "words": {
             one.job.name: in_words(one.job.schedule, one.job.resolved, one.job.zone)
             for one in page.jobs
@@ -71,6 +76,8 @@ async def show_one(asked: PageRequest, name: str) -> Page:
     activity = await asked.maybe(t.ACTIVITY, ActivityQuery(minutes=1))
     coming = await asked.maybe(t.NEXT, NextRequest(job=full, count=NEXT))
     latest = next((one for one in drawn if one.begun_at_ms), None)
+    terms = [] if isinstance(activity, Missing) else activity.terms
+    revision = count_of(asked.query.get("revision", ""), 0, _REVISION_MAX)
     values: dict[str, Any] = {
         "job": view,
         "words": in_words(view.schedule, view.resolved, view.zone),
@@ -79,12 +86,19 @@ async def show_one(asked: PageRequest, name: str) -> Page:
         "launches": launches if isinstance(launches, Missing) else drawn[:LISTED],
         "older": _older(drawn),
         "is_newest": not before,
-        "timeline": charts.timeline(
-            drawn, [] if isinstance(activity, Missing) else activity.terms, asked.now_ms
-        ),
+        "timeline": charts.both(lambda width: charts.timeline(drawn, terms, asked.now_ms, width))
+        if drawn
+        else "",
         "took": _spread([_took_ms(one) for one in drawn]),
         "late": _spread([one.lateness_ms for one in drawn]),
         "pictures": _pictures(drawn),
+        "alerts": await asked.maybe(t.ALERTS, AlertsQuery(jobs=full, limit=ALERTS)),
+        "found": found,
+        "subject_link": subject_link,
+        "revisions": await asked.maybe(
+            t.JOB_REVISIONS, RevisionsQuery(job=full, revision=revision)
+        ),
+        "compared": revision,
         "changes": await asked.maybe(t.CHANGES, ChangesQuery(job=full, limit=CHANGES)),
         "output": await _output(asked, latest),
         "latest": latest,
@@ -114,36 +128,36 @@ async def _output(asked: PageRequest, launch: LaunchView | None) -> dict[str, An
     found = await asked.maybe(t.OUTPUT, query)
     if isinstance(found, Missing):
         return found
-    return {"text": shown_output(found.content), "offset": found.offset, "note": found.note}
+    whole = shown_output(found.content)
+    text = end_of(whole, OUTPUT_HTML_MAX)
+    return {"text": text, "is_cut": bool(found.offset) or text != whole, "note": found.note}
 
 
 def _took_ms(one: LaunchView) -> int | None:
     return one.finished_at_ms - one.started_at_ms if one.finished_at_ms else None
 
 
-def _spread(values: list[int | None]) -> tuple[int, int] | None:
+def _spread(values: list[int | None]) -> tuple[float, float] | None:
     """Return the median and the 95th percentile, None of nothing."""
-    known = sorted(max(0, one) for one in values if one is not None)
-    if not known:
-        return None
-    return known[len(known) // 2], known[min(len(known) - 1, len(known) * 95 // 100)]
+    known = [max(0, one) for one in values if one is not None]
+    return charts.spread(known) if known else None
 
 
 def _pictures(drawn: list[LaunchView]) -> dict[str, Any]:
     old_first = drawn[::-1]
     took = [
-        (one.scheduled_s, ms / 1000, one.state)
+        (one.scheduled_s, ms, one.state)
         for one in old_first
         if (ms := _took_ms(one)) is not None and one.started_at_ms
     ]
     late = [
-        (one.scheduled_s, max(0, one.lateness_ms) / 1000, one.state)
+        (one.scheduled_s, max(0, one.lateness_ms), one.state)
         for one in old_first
         if one.lateness_ms is not None
     ]
     return {
-        "took": charts.dots(took, "how long each launch took, in seconds", "s"),
-        "late": charts.dots(late, "how late each launch started, in seconds", "s"),
+        "took": charts.dots(took, "how long each launch took"),
+        "late": charts.dots(late, "how late each launch started"),
     }
 
 

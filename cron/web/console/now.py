@@ -1,13 +1,16 @@
-"""The page Now: who leads, what is open, late, failing and missed, and launches per minute."""
+"""The page Now: who leads, what is late, failing and missed, and launches per minute."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from cron.api import table as t
 from cron.api.alerts import AlertsQuery
-from cron.api.launches import HistoryQuery
+from cron.api.launches import HistoryQuery, LaunchView
 from cron.api.overview import ActivityQuery, ActivityReport
+from cron.api.queues import WaitQuery
 from cron.web.console import charts
 from cron.web.console.alerts import found, subject_link
 from cron.web.console.frame import Page
@@ -15,10 +18,12 @@ from cron.web.console.page_request import Missing, PageRequest
 from cron.web.console.texts import HOUR_S, MINUTE_S
 
 MINUTES: Final = 120
-SPANS: Final = (15, 30, 60)
+SPANS: Final = (5, 10, 20, 40, 60)
 """Minutes that the first figure shows of a cell that is younger than MINUTES."""
 DAY_UNIT: Final = 12
 LISTED: Final = 8
+SKIPPED_READ: Final = 200
+"""Skipped instants, the newest, among which the page looks for missed ones."""
 _DAY_MINUTES: Final = 1_440
 
 
@@ -26,25 +31,43 @@ async def show(asked: PageRequest, _name: str) -> Page:
     """Return the page."""
     since_ms = asked.now_ms - 24 * HOUR_S * 1000
     activity = await asked.maybe(t.ACTIVITY, ActivityQuery(minutes=_DAY_MINUTES))
-    alerts = await asked.maybe(t.ALERTS, AlertsQuery(limit=1))
+    skipped = await asked.maybe(
+        t.HISTORY, HistoryQuery(states=["skipped"], since_ms=since_ms, limit=SKIPPED_READ)
+    )
     values: dict[str, Any] = {
-        "alerts": alerts,
+        "alerts": await asked.maybe(t.ALERTS, AlertsQuery(limit=1)),
         "found": found,
         "subject_link": subject_link,
         "activity": activity,
+        "late": await asked.maybe(t.WAITS, WaitQuery(is_due=True, limit=LISTED)),
         "failed": await asked.maybe(
             t.HISTORY, HistoryQuery(states=["failed", "lost"], since_ms=since_ms, limit=LISTED)
         ),
-        "missed": await asked.maybe(
-            t.HISTORY, HistoryQuery(states=["skipped"], since_ms=since_ms, limit=LISTED)
-        ),
-        "open": await asked.maybe(
-            t.HISTORY, HistoryQuery(states=["due", "begun", "launched"], limit=2 * LISTED)
+        **_missed(skipped),
+        "running": await asked.maybe(
+            t.HISTORY, HistoryQuery(states=["begun", "launched"], limit=LISTED)
         ),
         "pictures": None if isinstance(activity, Missing) else _pictures(activity, asked.now_ms),
         "table": [] if isinstance(activity, Missing) else _table(activity, asked.now_ms),
     }
     return Page("now.html", "Now", values)
+
+
+def _missed(skipped: Sequence[LaunchView] | Missing) -> dict[str, Any]:
+    """Return the instants that were skipped though nobody wanted that, and how many others were, by
+    their reasons."""
+    if isinstance(skipped, Missing):
+        return {"missed": skipped, "wanted": [], "is_cut": False}
+    missed = [one for one in skipped if one.reason in charts.MISSED_REASONS]
+    wanted: Counter[str] = Counter()
+    for one in skipped:
+        if one.reason not in charts.MISSED_REASONS:
+            wanted[one.reason] += one.count
+    return {
+        "missed": missed[:LISTED],
+        "wanted": wanted.most_common(),
+        "is_cut": len(skipped) >= SKIPPED_READ or len(missed) > LISTED,
+    }
 
 
 def _counts(activity: ActivityReport) -> dict[int, dict[str, int]]:
@@ -66,12 +89,20 @@ def _pictures(activity: ActivityReport, now_ms: int) -> dict[str, object]:
     # A young cell would show a day of nothing.
     passed = this + 1 - min(counts, default=this)
     shown = next((some for some in SPANS if some >= passed), MINUTES)
-    day = charts.per_minute(counts, day_begin, _DAY_MINUTES // DAY_UNIT, DAY_UNIT, 60)
+    bars = _DAY_MINUTES // DAY_UNIT
     return {
-        "hours": charts.per_minute(counts, this + 1 - shown, shown),
-        "day": day if passed > MINUTES else "",
+        "hours": charts.both(
+            lambda width: charts.per_minute(counts, this + 1 - shown, shown, width=width)
+        ),
+        "day": charts.both(
+            lambda width: charts.per_minute(counts, day_begin, bars, DAY_UNIT, top=60, width=width)
+        )
+        if passed > MINUTES
+        else "",
         "hour": hour,
-        "crowd": charts.crowd(activity.crowd, this) if activity.crowd else None,
+        "crowd": charts.both(lambda width: charts.crowd(activity.crowd, this, width))
+        if activity.crowd
+        else None,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -102,14 +102,15 @@ class PageRequest:
         """Return all values of a field of the form."""
         return [value for field, value in self.fields if field == name]
 
-    async def ask(self, rpc: Rpc[Q, A], request: Q) -> A:
-        """Return the answer to a call: to a read that may be stale what this replica knows.
+    async def ask(self, rpc: Rpc[Q, A], request: Q, *, is_stale: bool = True) -> A:
+        """Return the answer to a call: to a read that may be stale what this replica knows, unless
+        `is_stale` is False.
 
         Raises:
             CronError: the call fails, or its caller may not make it.
         """
         request = checked(request)
-        is_stale = rpc.where is Where.ANY
+        is_stale = is_stale and rpc.where is Where.ANY
         answer, behind = await self._asks.ask(rpc, request, self.shown, is_stale=is_stale)
         if rpc.is_stream and not isinstance(answer, list):
             answer = [row async for page in pages_of(answer) for row in page]
@@ -130,6 +131,20 @@ class PageRequest:
             return Missing("only the leader knows this, and none answers now", "reload the page")
         except (CronError, Refusal) as error:
             return Missing(str(error), error.hint)
+
+
+async def of_leader(asked: PageRequest, rpc: Rpc[Q, A], request: Q) -> A | Missing:
+    """Return what the leader answers to a read, which knows more of it; without an answer in time,
+    what this replica does."""
+    try:
+        async with asyncio.timeout(LEADER_S):
+            return await asked.ask(rpc, request, is_stale=False)
+    except (TimeoutError, Unavailable):
+        return await asked.maybe(rpc, request)
+    except NotAuthenticated:
+        raise
+    except (CronError, Refusal) as error:
+        return Missing(str(error), error.hint)
 
 
 def fields_of(content: bytes) -> list[tuple[str, str]]:
@@ -158,6 +173,37 @@ def choice(query: dict[str, str], name: str, known: Sequence[str]) -> str:
 def count_of(text: str, otherwise: int, most: int) -> int:
     """Return a number of a query between 1 and `most`."""
     return min(most, max(1, int(text))) if text.isdecimal() and len(text) < 9 else otherwise
+
+
+class Pages(msgspec.Struct, frozen=True):
+    """One page of a list of `total` rows, of `each` rows, by its number from 1. `path` and `query`
+    are the page's address without the number, which is the field `name`."""
+
+    path: str
+    query: dict[str, str]
+    name: str
+    number: int
+    each: int
+    total: int
+
+    @property
+    def first(self) -> int:
+        """The place of its first row, from 0."""
+        return (self.number - 1) * self.each
+
+    @property
+    def newer(self) -> str:
+        """The address of the page before, "" for none."""
+        return self._address(self.number - 1) if self.number > 1 else ""
+
+    @property
+    def older(self) -> str:
+        """The address of the page behind it, "" for none."""
+        return self._address(self.number + 1) if self.first + self.each < self.total else ""
+
+    def _address(self, number: int) -> str:
+        kept = {name: one for name, one in self.query.items() if one and name != self.name}
+        return f"{self.path}?{urlencode({**kept, self.name: str(number)})}"
 
 
 ServingNow = Callable[[], Serving]

@@ -50,6 +50,7 @@ PAGES: Final[dict[str, Show]] = {
     "/launches/": launches.show,
     "/queues": queues.show,
     "/executors": executors.show,
+    "/executors/": executors.show_one,
     "/dead": dead.show,
     "/tasks": tasks.show,
     "/tasks/": tasks.show_one,

@@ -17,7 +17,6 @@ from cron.web.console.page_request import Missing, PageRequest, choice
 LISTED: Final = 50
 QUEUES: Final = 200
 GROUPS: Final = 20
-PAYLOAD_CHARS: Final = 8_000
 _FIELDS: Final = ("queue", "prefix", "state")
 
 
@@ -53,7 +52,6 @@ async def show_one(asked: PageRequest, name: str) -> Page:
     values: dict[str, Any] = {
         "task": task,
         **await graph_of(asked, task.task),
-        "payload": payload[:PAYLOAD_CHARS],
-        "is_cut": len(payload) > PAYLOAD_CHARS,
+        "payload": payload,
     }
     return Page("task.html", task.task, values)

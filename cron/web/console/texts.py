@@ -3,9 +3,12 @@ the time is an argument. Texts are not HTML; the templates escape them."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
+
+from markupsafe import escape
 
 from launcher.protocol.names import short_job_name
 
@@ -28,6 +31,37 @@ MARKS: Final = {
     "dead": "✗",
 }
 """A mark beside each state: colour alone tells nobody who does not see it."""
+
+
+_WORDS: Final = {"due": "waiting", "begun": "running", "launched": "running"}
+_CHAR_BYTES_MAX: Final = 5
+"""Bytes of one character in HTML: `&#34;`."""
+
+
+def state_word(state: str) -> str:
+    """Return the word for a state of a launch or task that people read."""
+    return _WORDS.get(state, state)
+
+
+def html_bytes(text: str) -> int:
+    """Return how many bytes a text has in a page."""
+    return len(escape(text).encode(errors="replace"))
+
+
+def cut(text: str, most: int = 300) -> str:
+    """Return the begin of a text whose HTML has `most` bytes at most, with … where it is cut."""
+    if len(text) * _CHAR_BYTES_MAX <= most or html_bytes(text) <= most:
+        return text
+    fits = bisect_right(range(1, most + 1), most, key=lambda chars: html_bytes(text[:chars]))
+    return f"{text[:fits]} …"
+
+
+def end_of(text: str, most: int) -> str:
+    """Return the end of a text whose HTML has `most` bytes at most."""
+    if len(text) * _CHAR_BYTES_MAX <= most or html_bytes(text) <= most:
+        return text
+    fits = bisect_right(range(1, most + 1), most, key=lambda chars: html_bytes(text[-chars:]))
+    return text[len(text) - fits :]
 
 
 def instant(at_ms: int) -> str:

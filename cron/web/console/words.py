@@ -45,6 +45,29 @@ def did(command: str) -> str:
     return _DID.get(command, command)
 
 
+_ALERTS: Final = {
+    "missed": "an instant had no launch", "dead": "has dead letters",
+    "late": "a launch is more than {} late", "running": "a launch runs for more than {}",
+    "no-success": "no launch succeeded for {}", "queue-older": "a task waits for more than {}",
+    "gate-open": "holds launches for more than {}",
+    "backup-failing": "no backup for {}", "replica-away": "a replica is away for {}",
+    "clock-off": "a clock is off by more than {}", "disk-filling": "a disk is more than {} full",
+    "certificate-ending": "a certificate ends within {}",
+}  # fmt: skip
+_DEFAULT: Final = "too long"
+
+
+def alert_words(when: str) -> str:
+    """Return when a rule of alerts fires, as a phrase, by its condition as people write it."""
+    kind, _, value = when.partition(":")
+    if kind == "failed":
+        count, _, of = (value or "1").partition("/")
+        if of:
+            return f"{count} of the newest {of} launches failed"
+        return "a launch failed" if count == "1" else f"{count} launches in a row failed"
+    return _ALERTS.get(kind, when).format(value or _DEFAULT)
+
+
 def in_words(text: str, resolved: str, zone: str) -> str:
     """Return when a schedule is due, as a phrase; `resolved` is "" for `@every`."""
     if text.startswith("@every"):

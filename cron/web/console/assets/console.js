@@ -6,6 +6,7 @@
   const LEAST_MS = 2000; // between two updates
   const SHARE = 20; // an update may take one part in so many of the replica's time
   const AGAIN_MS = 15000; // until the next try, after a refusal
+  const OPEN_MS = 4000; // between two updates of a page with a launch that is not over
 
   let shownIndex = null; // the newest entry that this page was told of
   let isDue = false;
@@ -37,6 +38,39 @@
   function setLost(lost) {
     isLost = lost;
     sayAge();
+  }
+
+  // Let texts such as "5 s ago" go on, as texts.ago of the replica writes them.
+  const skewMs = Number(document.body.dataset.now) - Date.now();
+
+  function inWords(ms) {
+    const seconds = Math.round(ms / 1000);
+    const units = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
+    for (const [size, unit, under, smaller] of units) {
+      if (seconds >= size) {
+        const rest = Math.floor((seconds % size) / under);
+        return Math.floor(seconds / size) + " " + unit + (rest ? " " + rest + " " + smaller : "");
+      }
+    }
+    return (ms < 10000 ? (ms / 1000).toFixed(1) : seconds) + " s";
+  }
+
+  function moveTimes() {
+    for (const time of document.querySelectorAll("time[data-ago]")) {
+      const passed = Date.now() + skewMs - Number(time.dataset.ago);
+      const words = Math.abs(passed) < 1000 ? "now" : passed > 0 ? inWords(passed) + " ago" : "in " + inWords(-passed);
+      if (time.textContent !== words) {
+        time.textContent = words;
+      }
+    }
+  }
+
+  // A launch that runs prints without an entry in the log, which is what a page is told of.
+  function followOpen() {
+    if (document.querySelector("[data-open]") && !isLost && performance.now() > restUntil + OPEN_MS) {
+      isDue = true;
+      plan();
+    }
   }
 
   // A form that somebody fills in, or has ticked, is left alone but for its rows.
@@ -157,7 +191,9 @@
 
   document.addEventListener("visibilitychange", plan);
   setInterval(() => isLost && sayAge(), 1000);
+  setInterval(moveTimes, 1000);
   if (document.querySelector("[data-live]") && document.body.dataset.isLive === "yes") {
     listen();
+    setInterval(followOpen, 1000);
   }
 })();
