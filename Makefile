@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help kubernetes setup setup-tests run test test-style test-cells test-units test-compiled \
   nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-console bench-flood bench-keeping bench-launches bench-memory bench-overload \
-  bench-reconnect bench-scrape bench-tasks bench-web docs lock proto screenshots sizes soak-tasks wheel clean
+  bench-reconnect bench-scrape bench-tasks bench-web deb docs install install-files lock package-test proto sbom screenshots sdist sizes soak-tasks wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -180,6 +180,7 @@ sizes: setup-tests ## write the section "Sizes" of cron/DESIGN.md from the tree 
 lock: setup ## write the lock files anew from pyproject.toml
 	$(LOCK) pyproject.toml --group dev --group setup -o requirements-dev.lock
 	$(LOCK) pyproject.toml --group setup --constraint requirements-dev.lock -o requirements.lock
+	$(LOCK) pyproject.toml --constraint requirements.lock -o deploy/requirements.lock
 	echo uv | $(LOCK) - -o requirements-uv.lock
 
 proto: ## generate the gRPC code with a pinned generator in an environment of its own
@@ -192,6 +193,51 @@ proto: ## generate the gRPC code with a pinned generator in an environment of it
 
 wheel: setup ## build the wheel
 	$(BIN)/python -m hatchling build -t wheel
+
+sdist: setup ## build the source distribution
+	$(BIN)/python -m hatchling build -t sdist
+
+sbom: setup ## write dist/raftcron-*.cdx.json, the libraries of an installation (CycloneDX)
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BIN)/python deploy/sbom.py dist/raftcron-$(VERSION).cdx.json
+
+# The time that packages carry: that of the newest commit, so that the same commit gives the same
+# bytes.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1767225600)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+deb: sdist ## build the Debian package, dist/*.deb; needs Debian 12, debhelper and python3-venv
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) deploy/deb.sh dist/raftcron-$(VERSION).tar.gz dist
+
+package-test: setup-tests ## packages twice with equal bytes; install, upgrade, purge in a clean Debian
+	$(BIN)/pytest -q -s -m nightly -p no:xdist tests/package
+
+# Where `make install` puts things; DESTDIR goes before all of them.
+DESTDIR ?=
+PREFIX ?= /opt/raftcron
+BINDIR ?= /usr/local/bin
+UNITS ?= /usr/local/lib/systemd/system
+DOCS ?= /usr/local/share/doc/raftcron
+
+install: wheel ## install on this machine: DESTDIR= PREFIX=/opt/raftcron; starts nothing
+	$(BIN)/python deploy/environment.py --wheel dist/raftcron-$(VERSION)-py3-none-any.whl \
+	  --lock deploy/requirements.lock --target $(DESTDIR)$(PREFIX) --at $(PREFIX)
+	@$(MAKE) --no-print-directory install-files
+
+# Units, examples of configuration, documents and the command, without the environment.
+install-files:
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(UNITS) $(DOCS)/systemd)
+	install -d -m 0750 $(DESTDIR)/etc/raftcron
+	ln -sfn $(PREFIX)/bin/raftcron $(DESTDIR)$(BINDIR)/raftcron
+	for unit in deploy/systemd/*.service; do \
+	  sed 's|/opt/raftcron/|$(PREFIX)/|' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/} || exit; \
+	done
+	for kind in replica executor; do \
+	  sed 's|^data = "[^"]*"|data = "/var/lib/raftcron/'$$kind'"|' examples/$$kind.toml \
+	    > $(DESTDIR)/etc/raftcron/$$kind.toml.example || exit; \
+	done
+	install -m 0644 examples/worker.env $(DESTDIR)/etc/raftcron/worker.env.example
+	install -m 0644 deploy/systemd/*.conf $(DESTDIR)$(DOCS)/systemd
+	install -m 0644 README.md CHANGELOG.md docs/*.md $(DESTDIR)$(DOCS)
 
 clean: ## remove what was made
 	rm -rf $(VENV) .proto-venv .cache dist build data .mypy_cache .ruff_cache .pytest_cache \

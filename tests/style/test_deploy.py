@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
+from pathlib import Path
 
 import click
 import pytest
@@ -18,12 +22,56 @@ UNITS = ROOT / "deploy" / "systemd"
 DOCUMENTS = [(ROOT / "docs" / name).read_text() for name in ("cell.md", "upgrade.md")]
 
 
+SERVICES = ("raftcron-replica", "raftcron-executor", "raftcron-worker@")
+EXPOSURE_MAX = 3.0
+"""Of `systemd-analyze security`, from 0 to 10; a unit without any protection has 9.6."""
+
+
 def unit(name: str) -> dict[str, str]:
     """The settings of a unit, each of which it has once."""
     lines = (UNITS / name).read_text().splitlines()
     pairs = [line.split("=", 1) for line in lines if line and line[0] not in "#["]
-    assert len({key for key, _ in pairs}) >= len(pairs) - 1, "only After and Wants may repeat"
+    once = [key for key, _ in pairs if key != "SystemCallFilter"]
+    assert len(set(once)) == len(once), "a setting that comes twice counts once"
     return {key: value for key, value in pairs}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_unit_is_hardened(service: str) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager"]
+    threshold = f"--threshold={int(EXPOSURE_MAX * 10) - 1}"
+    judged = subprocess.run(
+        [*command, threshold, str(UNITS / f"{service}.service")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert judged.returncode == 0, [*judged.stdout.splitlines()[-1:], judged.stderr]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize(
+    ("service", "drop_in"),
+    [
+        ("raftcron-executor", "raftcron-executor-root.conf"),
+        ("raftcron-replica", "raftcron-replica-credentials.conf"),
+    ],
+)
+def test_systemd_understands_units_with_their_drop_ins(
+    service: str, drop_in: str, tmp_path: Path
+) -> None:
+    text = (UNITS / f"{service}.service").read_text()
+    (tmp_path / f"{service}.service").write_text(
+        re.sub("^ExecStart=.*", "ExecStart=/bin/true", text, flags=re.MULTILINE)
+    )
+    (tmp_path / f"{service}.service.d").mkdir()
+    shutil.copy(UNITS / drop_in, tmp_path / f"{service}.service.d" / "more.conf")
+    judged = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / f"{service}.service")],
+        capture_output=True, text=True, env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
+        check=False,
+    )  # fmt: skip
+    said = [line for line in judged.stderr.splitlines() if service in line]
+    assert (judged.returncode, said) == (0, [])
 
 
 @pytest.mark.parametrize("kind", ["replica", "executor"])
@@ -54,3 +102,16 @@ def test_the_documents_install_the_wheel_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for text in DOCUMENTS:
         assert set(re.findall(r"raftcron-([0-9.]+)-py3-none-any\.whl", text)) == {version}
+
+
+def test_machines_get_the_libraries_of_the_lock_and_nothing_to_build_with() -> None:
+    """deploy/requirements.lock is written by `make lock`."""
+    installed, locked = (
+        dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("deploy/requirements.lock", "requirements.lock")
+    )
+    assert installed.items() <= locked.items()
+    assert "hatchling" not in installed
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=\[]", one)[0].replace(".", "-") for one in project["dependencies"]}
+    assert needed <= installed.keys()
