@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help kubernetes setup setup-tests run test test-style test-cells test-units test-compiled \
   nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-console bench-flood bench-keeping bench-launches bench-memory bench-overload \
-  bench-reconnect bench-scrape bench-tasks bench-web deb docs install install-files lock package-test proto sbom screenshots sdist sizes soak-tasks wheel clean
+  bench-reconnect bench-scrape bench-tasks bench-web deb docs image install install-files lock package-test proto sbom screenshots sdist sizes soak-tasks wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -89,7 +89,7 @@ nightly: setup-tests ## all other tests; MINIO=PROGRAM adds a real S3 server, SQ
 	MINIO="$(MINIO)" SQS="$(SQS)" $(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile \
 	  tests/conformance tests/cluster
 
-kubernetes: setup-tests ## the target kubernetes against a real API server; needs go, etcd, openssl
+kubernetes: setup-tests ## target and manifests against a real API server; needs go, etcd, openssl
 	$(BIN)/python -m tests.conformance.kubernetes_server $(or $(KUBERNETES_DIR),.cache/kubernetes)
 
 unit: setup-tests ## only the fast tests
@@ -199,6 +199,13 @@ sdist: setup ## build the source distribution
 
 sbom: setup ## write dist/raftcron-*.cdx.json, the libraries of an installation (CycloneDX)
 	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BIN)/python deploy/sbom.py dist/raftcron-$(VERSION).cdx.json
+
+BASE_IMAGE := $(if $(filter file,$(origin BASE)),,--build-arg BASE=$(BASE))
+BUILDER ?= $(firstword $(foreach one,buildah podman docker,$(shell command -v $(one))) docker)
+
+image: wheel ## build the container image: IMAGE=localhost/raftcron BASE=IMAGE-WITH-PYTHON
+	$(BUILDER) build $(BASE_IMAGE) -t $(or $(IMAGE),localhost/raftcron):$(VERSION) \
+	  -f deploy/Containerfile $(BUILD_OPTIONS) .
 
 # The time that packages carry: that of the newest commit, so that the same commit gives the same
 # bytes.

@@ -1,4 +1,4 @@
-"""A real Kubernetes API server with etcd, and the tests of targets against it.
+"""A real Kubernetes API server with etcd, and the tests against it: targets, manifests.
 
 `python -m tests.conformance.kubernetes_server DIR` builds kube-apiserver from Go modules into DIR
 once (about six minutes of CPU, with `go`), starts it and `etcd`, runs the tests, and ends both.
@@ -138,10 +138,11 @@ def main(folder: Path) -> int:
     ):
         path = Path(temporary) / "kubeconfig"
         path.write_text(json.dumps(kubeconfig))
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "nightly", "-k", "kubernetes-real"]
-        tests = "tests/conformance/test_targets.py"
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "nightly"]
+        tests = ["tests/conformance/test_targets.py", "tests/conformance/test_manifests.py"]
+        chosen = ["-k", "kubernetes-real or test_manifests"]
         variables = {**os.environ, "KUBERNETES": str(path)}
-        return subprocess.run([*command, tests], env=variables, check=False).returncode
+        return subprocess.run([*command, *chosen, *tests], env=variables, check=False).returncode
 
 
 if __name__ == "__main__":

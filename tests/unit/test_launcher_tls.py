@@ -85,6 +85,21 @@ def test_a_key_is_its_owners_whatever_less_they_may(certs: Certs) -> None:
         assert load_credentials(files)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a key of root")
+def test_the_group_may_read_a_key_that_is_roots(
+    certs: Certs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So Kubernetes mounts secrets for a process that is not root, and systemd its credentials."""
+    files = certs.files("replica", "r1")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for mode in (0o640, 0o440):
+        Path(files.key).chmod(mode)
+        assert load_credentials(files)
+    for mode in (0o660, 0o444, 0o641):
+        Path(files.key).chmod(mode)
+        assert "others may use" in str(refusal(files))
+
+
 def test_a_key_that_belongs_to_another_certificate_is_refused(certs: Certs) -> None:
     ours, other = certs.files("replica", "r1"), certs.files("replica", "r1")
     error = refusal(TlsFiles(ours.ca, ours.cert, other.key))
