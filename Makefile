@@ -20,6 +20,7 @@ install = $(UV) pip install --python $(BIN)/python --compile-bytecode $(1) || $(
 LOCK := $(UV) --quiet pip compile --universal --python-version 3.11 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url
 SHELL := bash
+comma := ,
 export PYTHONTZPATH :=
 # A cell is many short processes: to compile all modules in each of them takes longer than its work.
 unexport PYTHONDONTWRITEBYTECODE
@@ -109,9 +110,9 @@ soak: setup-tests ## kill, cut power, stop, part and fill replicas: ROUNDS=100, 
 soak-tasks: setup-tests ## 100,000 tasks from eight programs; leaders, an executor, a disk die
 	$(BIN)/python -m tests.soak.tasks
 
-fuzz: setup-tests ## a minute of every fuzzer
-	$(BIN)/python -m tests.fuzz.journal 60
-	$(BIN)/python -m tests.fuzz.frames 60
+fuzz: setup-tests ## any bytes for each parser, a minute each: SECONDS=600 ONLY=http,pool
+	@$(BIN)/python -m tests.fuzz $(subst $(comma), ,$(ONLY)) \
+	  --seconds $(if $(filter file,$(origin SECONDS)),60,$(SECONDS))
 
 cluster: setup-tests ## only the tests with real processes
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/cluster

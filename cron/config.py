@@ -197,12 +197,14 @@ def parse_replica_config(text: str, file: str) -> ReplicaConfig:
     """
     try:
         config = msgspec.convert(tomllib.loads(text), ReplicaConfig)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file}: not TOML: {_lower(str(error))}", _EXAMPLE) from error
-    except msgspec.ValidationError as error:
+    except msgspec.ValidationError as error:  # a ValueError, too
         unknown = explain_unknown(error, ReplicaConfig)
         text, hint = unknown or (_field_first(str(error)), _EXAMPLE)
         raise ConfigError(f"{file}: {text}", hint) from error
+    except RecursionError as error:
+        raise ConfigError(f"{file}: nested too deeply", _EXAMPLE) from error
+    except ValueError as error:  # TOMLDecodeError, and numbers too long for Python
+        raise ConfigError(f"{file}: not TOML: {_lower(str(error))}", _EXAMPLE) from error
     _check_names(config, file)
     config = _with_addresses(config, file)
     _check_lease(config.lease, file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,7 +14,7 @@ from launcher.limits import CONFIG_BYTES_MAX, GROUP_SLOTS_MAX, OUTPUT_BYTES_MAX_
 from launcher.protocol.limits import CPU_MILLI_MAX, LABEL_CHARS_MAX, LABELS_MAX, MEMORY_BYTES_MAX
 from launcher.protocol.names import NAME_PART_CHARS_MAX
 from launcher.tls import TlsFiles
-from launcher.unknown_keys import explain_unknown
+from launcher.toml import parse_toml
 
 _Name = Annotated[
     str, Meta(pattern=rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}$")
@@ -122,17 +121,7 @@ def parse(raw: bytes, path: Path) -> ExecutorConfig:
     Raises:
         BadConfig: it is no TOML, or a value is invalid.
     """
-    try:
-        config = msgspec.convert(tomllib.loads(raw.decode()), ExecutorConfig)
-    except UnicodeDecodeError as error:
-        raise BadConfig(f"{path}: byte {error.start} is not UTF-8", "save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"{path}: is not TOML: {error}", "see examples/executor.toml") from error
-    except msgspec.ValidationError as error:
-        said = str(error)
-        known = (f"{said[:1].lower()}{said[1:]}", "see examples/executor.toml")
-        text, hint = explain_unknown(error, ExecutorConfig) or known
-        raise BadConfig(f"{path}: {text}", hint) from error
+    config = parse_toml(raw, path, ExecutorConfig, "see examples/executor.toml")
     _check(config, path)
     folder = path.resolve().parent
     tls = config.tls.below(folder) if config.tls else None

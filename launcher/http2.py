@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import re
 import select
 import socket
 import struct
@@ -43,6 +44,8 @@ _WINDOW_START: Final = 65_535
 _WINDOW_MAX: Final = (1 << 31) - 1
 _RECEIVE_BYTES: Final = 1 << 16
 _TIMEOUT_MS_MAX: Final = 99_999_999  # grpc-timeout has eight digits
+
+_STATUS: Final = re.compile("[0-9]{1,9}", re.ASCII)
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
@@ -92,6 +95,8 @@ class Http2Connection:
         self._window, self._stream_window, self._window_start = _WINDOW_START, 0, _WINDOW_START
         self._received = 0  # bytes of the connection's window that were used up
         self._is_closing = False  # the server takes no more calls
+        self._fragments: bytearray | None = None  # of headers that are not whole yet
+        self._is_end = False
         self._greeting: bytes = _settings(
             {
                 HEADER_TABLE_SIZE: 0,
@@ -115,7 +120,6 @@ class Http2Connection:
         self._stream += 2
         self._stream_window = self._window_start
         self._call = _Call(self._bytes_max)
-        self._fragments = bytearray()
         try:
             self._send(path, request, metadata, timeout_ms)
         except TimeoutError as error:  # the message is not whole, here and below
@@ -140,7 +144,7 @@ class Http2Connection:
             self._deadline_s = time.monotonic() + 1
             while self._unread or came.poll(0):
                 self._read_frame()
-        except (OSError, NoAnswer, Unreached):
+        except (OSError, NoAnswer, TooLong, Unreached):
             return True
         return self._is_closing
 
@@ -250,16 +254,20 @@ class Http2Connection:
             content = _unpadded(flags, content)
             self._fragments = bytearray(content[5:] if flags & PRIORITY else content)
             self._is_end = bool(flags & END_STREAM)
+        elif self._fragments is None:
+            raise NoAnswer("it does not speak HTTP/2: headers go on that did not begin")
         else:
             self._fragments += content
         if len(self._fragments) > self._headers_max:
             raise NoAnswer("it sends too much of a header")
-        if flags & END_HEADERS and stream == self._stream:
-            try:
-                headers = hpack.decode(bytes(self._fragments))
-            except hpack.BadHeaders as error:
-                raise NoAnswer(f"it does not speak HTTP/2: {error}") from error
-            self._call.note_headers(headers, is_end=self._is_end)
+        if flags & END_HEADERS:
+            block, self._fragments = bytes(self._fragments), None
+            if stream == self._stream:
+                try:
+                    headers = hpack.decode(block)
+                except hpack.BadHeaders as error:
+                    raise NoAnswer(f"it does not speak HTTP/2: {error}") from error
+                self._call.note_headers(headers, is_end=self._is_end)
 
 
 class _Call:
@@ -300,11 +308,14 @@ class _Call:
             NoAnswer: the server did not say how.
         """
         status = self._headers.get("grpc-status", b"").decode(errors="replace")
-        if not status.isdecimal():
+        if not _STATUS.fullmatch(status):
             if self._headers.get(":status") == b"404":
                 return Answer([], UNIMPLEMENTED, "", ())
             raise NoAnswer("its answer is not one of gRPC")
-        metadata = [(name, _metadata_value(name, raw)) for name, raw in self._headers.items()]
+        try:
+            metadata = [(name, _metadata_value(name, raw)) for name, raw in self._headers.items()]
+        except binascii.Error as error:
+            raise NoAnswer("its answer is not one of gRPC") from error
         details = _unquoted(self._headers.get("grpc-message", b""))
         return Answer(self._messages, int(status), details, metadata)
 

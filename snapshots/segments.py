@@ -79,9 +79,16 @@ def open_segment(path: Path, cell: str) -> Sections:
             raise SnapshotCorrupt(name, f"a frame of {size} bytes is larger than any")
         if end > len(start):
             start = os.pread(file.fileno(), end, 0)
+        file_bytes = os.fstat(file.fileno()).st_size
     _check_place(path, header, cell)
     table = b"".join(_unpacked(start[at:end], name))
-    return Sections(path, header, end, struct.unpack(f">{len(table) // 4}I", table))
+    count, rest = divmod(len(table), form.LENGTH.size)
+    sizes = struct.unpack_from(f">{count}I", table)
+    if rest:
+        raise SnapshotCorrupt(name, "its table of sections is not one")
+    if end + sum(sizes) > file_bytes:
+        raise SnapshotCorrupt(name, "its end is missing")
+    return Sections(path, header, end, sizes)
 
 
 def _unpacked(stored: bytes, name: str) -> Iterator[bytes]:

@@ -21,6 +21,9 @@ _YEARLY: Final = ("FREQ", "UNTIL", "COUNT", "BYMONTH", "BYMONTHDAY", "INTERVAL",
 _EPOCH: Final = date(1970, 1, 1)
 _DAY: Final = timedelta(days=1)
 _LAST_YEAR: Final = 2198
+_RULES_MAX: Final = 10
+_STEPS_MAX: Final = 20 * CALENDAR_DAYS_MAX
+"""Days of all events of a file together, however many of them are the same: each is a step."""
 _HINT: Final = "write a date like 2026-12-25 on each line; a text behind it is a comment"
 
 
@@ -89,6 +92,24 @@ def _day(match: re.Match[str] | None) -> date | None:
 
 def _ics(text: str, until_year: int, problems: Problems) -> set[int]:
     found: set[int] = set()
+    steps = 0
+    for begin, event in _events(text, problems):
+        try:
+            for day in _event(event, until_year):
+                steps += 1
+                if day.year <= _LAST_YEAR:
+                    found.add((day - _EPOCH).days)
+                if steps > _STEPS_MAX:
+                    message = f"its events have more than {_STEPS_MAX} days, with those twice"
+                    problems.error(begin, 1, message, "write each day once")
+                    return found
+        except _Wrong as wrong:
+            problems.error(begin, 1, str(wrong.args[0]), str(wrong.args[1]))
+    return found
+
+
+def _events(text: str, problems: Problems) -> Iterator[tuple[int, dict[str, list[str]]]]:
+    """Yield the line where each event begins, and its values by property."""
     event: dict[str, list[str]] | None = None
     begin = depth = 0
     for number, line in _unfolded(text):
@@ -101,16 +122,12 @@ def _ics(text: str, until_year: int, problems: Problems) -> set[int]:
         elif name == "END" and event is not None and depth:
             depth -= 1
         elif name == "END" and event is not None:
-            try:
-                found.update((day - _EPOCH).days for day in _event(event, until_year))
-            except _Wrong as wrong:
-                problems.error(begin, 1, str(wrong.args[0]), str(wrong.args[1]))
+            yield begin, event
             event = None
         elif event is not None and not depth:
             event.setdefault(name, []).append(value)
     if event is not None:
         problems.error(begin, 1, "the event does not end", "add a line END:VEVENT")
-    return found
 
 
 def _unfolded(text: str) -> Iterator[tuple[int, str]]:
@@ -146,14 +163,16 @@ def _event(event: dict[str, list[str]], until_year: int) -> Iterator[date]:
         if match is None:
             raise _Wrong(f"{what} has a DURATION that is not of whole days", "write DTEND instead")
         last = start + (int(match[1]) * (7 if match[2] == "W" else 1) - 1) * _DAY
+    if len(event.get("RRULE", [])) > _RULES_MAX:
+        raise _Wrong(f"{what} has more than {_RULES_MAX} rules", "one of them is enough")
     if (last - start).days >= CALENDAR_DAYS_MAX:
         raise _Wrong(f"{what} has more than {CALENDAR_DAYS_MAX} days", "make it shorter")
     left_out = {_ics_day(one, what) for text in event.get("EXDATE", []) for one in text.split(",")}
-    firsts = [start]
+    firsts = {start: None}
     for rule in event.get("RRULE", []):
-        firsts += _yearly(rule, start, until_year, what)
-    firsts += [_ics_day(one, what) for text in event.get("RDATE", []) for one in text.split(",")]
-    for first in firsts:
+        firsts |= dict.fromkeys(_yearly(rule, start, until_year, what))
+    more = [_ics_day(one, what) for text in event.get("RDATE", []) for one in text.split(",")]
+    for first in firsts | dict.fromkeys(more):
         if first not in left_out:
             for number in range((last - start).days + 1):
                 yield first + number * _DAY

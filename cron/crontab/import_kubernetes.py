@@ -7,14 +7,37 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from cron.crontab.imported import Imported, plain_name
+from cron.crontab.imported import NOT_OF_ITS_FORM, Imported, plain_name
 from cron.errors import InvalidInput
 
-_QUANTITY: Final = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_QUANTITY: Final = re.compile(r"([0-9]{1,18})(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
 _UNITS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 _ZONED: Final = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
 _RETRIES: Final = 6
 """The default of `backoffLimit`."""
+_NAMED: Final = ("initContainers", "volumes", "nodeSelector", "tolerations", "serviceAccountName")
+_SILENT: Final = {
+    "cron job": frozenset(
+        {
+            *("schedule", "timeZone", "concurrencyPolicy", "startingDeadlineSeconds", "suspend"),
+            *("jobTemplate", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
+        }
+    ),
+    "job": frozenset(
+        {
+            *("template", "backoffLimit", "activeDeadlineSeconds", "completions", "parallelism"),
+            *("ttlSecondsAfterFinished", "selector", "manualSelector", "suspend"),
+        }
+    ),
+    "pod": frozenset({*("containers", "restartPolicy", "schedulerName", "dnsPolicy"), *_NAMED}),
+    "container": frozenset(
+        {
+            *("name", "image", "imagePullPolicy", "command", "args", "workingDir", "env"),
+            *("envFrom", "resources", "terminationMessagePath", "terminationMessagePolicy"),
+        }
+    ),
+}
+"""Fields that are carried over, noted by themselves, or mean nothing outside of Kubernetes."""
 
 
 def import_kubernetes(documents: Iterable[Any]) -> Imported:
@@ -24,15 +47,19 @@ def import_kubernetes(documents: Iterable[Any]) -> Imported:
         InvalidInput: there are none.
     """
     imported, count = Imported(), 0
-    for one in _cron_jobs(documents):
-        count += 1
-        metadata = one.get("metadata") or {}
-        tenant = plain_name(metadata.get("namespace") or "default")
-        name = f"{tenant}/{plain_name(str(metadata.get('name', '')))}"
-        try:
-            _import(name, one.get("spec") or {}, imported)
-        except (AttributeError, TypeError, KeyError, ValueError) as error:
-            imported.leave_out(name, f"it is not of the form of a CronJob: {error!r}"[:200])
+    try:
+        for one in _cron_jobs(documents):
+            count += 1
+            metadata = one.get("metadata")
+            names = metadata if isinstance(metadata, dict) else {}
+            tenant = plain_name(str(names.get("namespace") or "default"))
+            name = f"{tenant}/{plain_name(str(names.get('name', '')))}"
+            try:
+                _import(name, one.get("spec") or {}, imported)
+            except NOT_OF_ITS_FORM as error:
+                imported.leave_out(name, f"it is not of the form of a CronJob: {error!r}"[:200])
+    except RecursionError as error:
+        raise InvalidInput("its lists are nested too deeply") from error
     if not count:
         hint = "name a file with kind: CronJob, or save `kubectl get cronjobs -A -o json`"
         raise InvalidInput("there is no CronJob", hint)
@@ -51,19 +78,21 @@ def _import(name: str, spec: dict[str, Any], imported: Imported) -> None:
     job = spec["jobTemplate"].get("spec") or {}
     pod = job["template"].get("spec") or {}
     container, *others = pod["containers"]
-    command = [*container.get("command", []), *container.get("args", [])]
+    command = [*(container.get("command") or []), *(container.get("args") or [])]
     if not container.get("command"):
         imported.leave_out(name, f"its command is that of the image {container.get('image')}")
         return
     zoned = _ZONED.fullmatch(spec["schedule"])
+    schedule = zoned[2] if zoned else spec["schedule"]
+    zone = spec.get("timeZone") or (zoned[1] if zoned else None)
     resources = (container.get("resources") or {}).get("limits") or {}
     retries = job.get("backoffLimit", _RETRIES)
     deadline_s, timeout_s = spec.get("startingDeadlineSeconds"), job.get("activeDeadlineSeconds")
     overlap = spec.get("concurrencyPolicy", "Allow").lower()
     table = {
         "name": name,
-        "schedule": zoned[2] if zoned else spec["schedule"],
-        "zone": spec.get("timeZone") or (zoned[1] if zoned else None),
+        "schedule": schedule,
+        "zone": zone,
         "command": _command(command),
         "env": _environment(name, container, imported) or None,
         "secret": _secrets(name, container, imported) or None,
@@ -77,16 +106,21 @@ def _import(name: str, spec: dict[str, Any], imported: Imported) -> None:
         "memory": _memory(str(resources["memory"])) if "memory" in resources else None,
     }
     imported.note(name, f"image {container.get('image')}: the command runs on an executor's host")
+    imported.note_zone(name, schedule, zone)
     if spec.get("suspend"):
         imported.note(name, f"it is suspended: raftcron pause {name}")
     if others:
         imported.note(name, f"{len(others)} more containers")
-    for key in ("initContainers", "volumes", "nodeSelector", "tolerations", "serviceAccountName"):
-        if pod.get(key):
-            imported.note(name, key)
     for key in ("completions", "parallelism"):
         if job.get(key, 1) != 1:
             imported.note(name, f"{key} {job[key]}: see parts")
+    for key in _NAMED:
+        if pod.get(key):
+            imported.note(name, key)
+    parts = {"cron job": spec, "job": job, "pod": pod, "container": container}
+    for part, fields in parts.items():
+        if left := sorted(key for key in {*fields} - _SILENT[part] if fields[key]):
+            imported.note(name, f"of its {part}: {', '.join(left)}")
     imported.add(name, table)
 
 

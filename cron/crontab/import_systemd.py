@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from cron.calendar.duration import format_duration
 from cron.calendar.expression import parse
@@ -28,7 +28,8 @@ _WHEN: Final = re.compile(
     r"(?:(?P<hour>[^: ]+):(?P<minute>[^: ]+)(?::(?P<second>[^ ]+))?)?"
     r"(?: +(?P<zone>[A-Za-z][A-Za-z_/+0-9-]*))?"
 )
-_SPAN: Final = re.compile(r"([0-9]+) *([a-z]*)")
+_SPAN: Final = re.compile(r"([0-9]+) *([a-z]*)", re.ASCII)
+_DIGITS_MAX: Final = 9
 _UNIT_S: Final = {
     "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60,
     "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86_400, "day": 86_400,
@@ -37,11 +38,28 @@ _UNIT_S: Final = {
 _NTH: Final = {"1-7": 1, "8-14": 2, "15-21": 3, "22-28": 4}
 _CARRIED: Final = frozenset(
     {
-        *("ExecStart", "Type", "User", "WorkingDirectory", "Environment"),
-        *("TimeoutStartSec", "RuntimeMaxSec"),
+        *("ExecStart", "ExecStartPre", "Type", "User", "WorkingDirectory", "Environment"),
+        *("TimeoutStartSec", "RuntimeMaxSec", "RemainAfterExit", "SyslogIdentifier"),
     }
 )
+_TIMED: Final = frozenset(
+    {
+        *("OnCalendar", "OnUnitActiveSec", "OnUnitInactiveSec", "Persistent", "Unit"),
+        *("AccuracySec", "RandomizedDelaySec"),
+    }
+)
+_HELD: Final = re.compile(
+    r"Unit\.((?:Condition|Assert)\w+|Requires|Requisite|BindsTo|OnFailure|OnSuccess|Conflicts)"
+)
+"""What lets a unit run, or follows it."""
+_DAY: Final = re.compile("[1-9][0-9]?", re.ASCII)
 _MARKS: Final = "-@:+!|"
+_WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+""", re.DOTALL)
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
+_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{[A-Za-z_]\w*\})", re.ASCII)
+_DOLLARS: Final = re.compile(r'\$\$|\$\{[A-Za-z_]\w*\}|[$"\\`]', re.ASCII)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "s": " ", "r": "\r"}
 
 
 def import_systemd(files: Mapping[str, str]) -> Imported:
@@ -88,21 +106,23 @@ def _read(text: str) -> Unit:
 
 
 def _import(name: str, timer: Unit, service: Unit, imported: Imported) -> None:
-    command = _command(service.get("Service.ExecStart", []))
-    if not command:
+    before, after = service.get("Service.ExecStartPre", []), service.get("Service.ExecStartPost")
+    is_oneshot = service.get("Service.Type", [""])[-1] == "oneshot"
+    starts = service.get("Service.ExecStart", [])
+    commands = [*before, *starts, *((after or []) if is_oneshot else [])]
+    if not starts:
         imported.leave_out(name, "its service has no ExecStart")
         return
-    if re.search(r"%[A-Za-z]", command) or "@" in name:
+    if any(re.search(r"%[A-Za-z]", one.replace("%%", "")) for one in commands) or "@" in name:
         imported.leave_out(name, "its service has specifiers such as %i, which are not expanded")
         return
-    plain = plain_name(name.removesuffix(".timer"))
     schedules = [*_calendars(name, timer, imported), *_periods(name, timer, imported)]
     is_persistent = timer.get("Timer.Persistent", ["no"])[-1].lower() in ("yes", "true", "1", "on")
     folder = (service.get("Service.WorkingDirectory") or [""])[-1]
     timeout = service.get("Service.RuntimeMaxSec") or service.get("Service.TimeoutStartSec") or [""]
     timeout_s = _seconds(timeout[-1])
     common = {
-        "command": command,
+        "command": " && ".join(map(_command, commands)),
         "env": _environment(service) or None,
         "user": (service.get("Service.User") or [""])[-1] or None,
         "cwd": folder if folder.startswith("/") else None,
@@ -110,7 +130,22 @@ def _import(name: str, timer: Unit, service: Unit, imported: Imported) -> None:
         "catchup": None if is_persistent else "none",
         "overlap": "forbid",  # a unit that runs is not started again
     }
-    delay = (timer.get("Timer.RandomizedDelaySec") or [""])[-1]
+    _add(name, schedules, common, (timer.get("Timer.RandomizedDelaySec") or [""])[-1], imported)
+    if common["user"] is None:
+        imported.note(name, "a unit of the system runs as root without User=: write user=root")
+    carried = _CARRIED | {"ExecStartPost"} if is_oneshot else _CARRIED
+    _note_left(name, timer, service, carried, imported)
+
+
+def _add(
+    name: str,
+    schedules: list[tuple[str, str | None]],
+    common: dict[str, Any],
+    delay: str,
+    imported: Imported,
+) -> None:
+    """Add a job for each schedule of a timer; its random delay is their jitter, where it fits."""
+    plain = plain_name(name.removesuffix(".timer"))
     delay_s = _seconds(delay)
     is_left = bool(delay) and not delay_s
     for number, (schedule, zone) in enumerate(schedules, 1):
@@ -121,25 +156,65 @@ def _import(name: str, timer: Unit, service: Unit, imported: Imported) -> None:
         imported.add(name, {"name": own, "schedule": schedule, "zone": zone, **common, **jitter})
     if is_left:
         imported.note(name, f"RandomizedDelaySec={delay}: write ? for the minute, or jitter")
-    for key in ("OnBootSec", "OnStartupSec", "OnActiveSec", "WakeSystem"):
-        if timer.get(f"Timer.{key}"):
-            imported.note(name, f"{key}={timer[f'Timer.{key}'][-1]}")
+
+
+def _note_left(
+    name: str, timer: Unit, service: Unit, carried: frozenset[str], imported: Imported
+) -> None:
+    """Note what no job has of a timer and its service."""
+    for key, values in timer.items():
+        section, _, setting = key.partition(".")
+        if section == "Timer" and setting not in _TIMED and values:
+            imported.note(name, f"{setting}={values[-1]}")
+    for what, unit in (("timer", timer), ("service", service)):
+        held = sorted(match[1] for key in unit if unit[key] and (match := _HELD.fullmatch(key)))
+        if held:
+            imported.note(name, f"of its {what}: {', '.join(held)}")
     left = [
         key.partition(".")[2]
         for key in service
-        if key.startswith("Service.") and key.partition(".")[2] not in _CARRIED
+        if key.startswith("Service.") and key.partition(".")[2] not in carried
     ]
     if left:
         imported.note(name, f"of its service: {', '.join(sorted(left))}")
 
 
-def _command(lines: list[str]) -> str:
-    commands = []
-    for line in lines:
-        marks = line[: len(line) - len(line.lstrip(_MARKS))]
-        text = line[len(marks) :].replace("$$", "$").replace("%%", "%")
-        commands.append(f"{{ {text} || true; }}" if "-" in marks else text)
-    return " && ".join(commands)
+def _command(line: str) -> str:
+    """Return a command line of a unit as one for a shell, which would expand more in it."""
+    text = line.lstrip(_MARKS)
+    marks, words = line[: len(line) - len(text)], _WORD.findall(text)
+    if len(words) == 3 and _unquoted(words[0]) in ("/bin/sh", "/usr/bin/sh") and words[1] == "-c":
+        found = _unquoted(words[2]).replace("$$", "$").replace("%%", "%")
+    else:
+        found = " ".join("&&" if word == ";" else _for_shell(word) for word in words)
+    return f"{{ {found} || true; }}" if "-" in marks else found
+
+
+def _unquoted(word: str) -> str:
+    parts = re.findall(r"""\"(?:[^"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\\.|[^"'\\]+""", word, re.DOTALL)
+    bare = (part[1:-1] if part[0] in "\"'" else part for part in parts)
+    return "".join(_ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[1]), part) for part in bare)
+
+
+def _for_shell(word: str) -> str:
+    """Return a word quoted, but for its variables. One alone is several words, as it is there."""
+    text = _unquoted(word).replace("%%", "%")
+    alone = _VARIABLE.fullmatch(text)
+    if _PLAIN.fullmatch(text) or (alone is not None and alone[1]):
+        return text
+    if "$" not in text:
+        return shlex.quote(text)
+    return f'"{_quoted(text)}"'
+
+
+def _quoted(text: str) -> str:
+    """Return a text as it stands in double quotes of a shell; `$$` is a dollar sign."""
+
+    def part_of(match: re.Match[str]) -> str:
+        part = match[0]
+        return "\\$" if part == "$$" else part if len(part) > 1 else f"\\{part}"
+
+    return _DOLLARS.sub(part_of, text)
 
 
 def _environment(service: Unit) -> dict[str, str]:
@@ -157,7 +232,7 @@ def _seconds(text: str) -> int:
     """Return a time span such as `1h 30min` in seconds, 0 for none or one that is unknown."""
     total = 0
     for number, unit in _SPAN.findall(text):
-        if unit not in _UNIT_S:
+        if unit not in _UNIT_S or len(number) > _DIGITS_MAX:
             return 0
         total += int(number) * _UNIT_S[unit]
     return total if _SPAN.sub("", text).strip() == "" else 0
@@ -205,7 +280,7 @@ def _calendar(text: str) -> tuple[str, str | None, str]:
     month, day = _field(match["month"] or "*"), _field(match["day"] or "*")
     weekday = _field(match["dow"] or "*")
     if match["last"] == "~":
-        if not day.isdigit() or not int(day):
+        if not _DAY.fullmatch(day):
             return "", None, "its days before the end of the month are more than one"
         day = f"L-{int(day) - 1}" if int(day) > 1 else "L"
     if weekday != "*" and day != "*":

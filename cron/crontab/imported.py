@@ -15,6 +15,15 @@ import msgspec
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.written import table_text
 
+NOT_OF_ITS_FORM: Final = (
+    AttributeError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What a value of another type than its place has, or another length, makes of reading it."""
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 _NAME_CHARS: Final = 64
 
@@ -32,6 +41,8 @@ class Imported(msgspec.Struct):
 
     tables: list[dict[str, Any]] = []
     left: list[Left] = []
+    names: set[str] = set()
+    """The names of the tables."""
 
     def note(self, job: str, what: str) -> None:
         """Note what was not carried over of a job."""
@@ -43,9 +54,8 @@ class Imported(msgspec.Struct):
 
     def add(self, job: str, table: Mapping[str, Any]) -> None:
         """Add a job as a table, unless it is not valid here. Values that are None are left out."""
-        known = {one["name"] for one in self.tables}
         kept = {key: value for key, value in table.items() if value is not None}
-        if kept["name"] in known:
+        if kept["name"] in self.names:
             self.leave_out(job, f"another job is called {kept['name']}")
             return
         errors = read_jobs_toml(table_text(kept).encode(), file=job).errors
@@ -53,6 +63,13 @@ class Imported(msgspec.Struct):
             self.leave_out(job, f"{errors[0].message}: {errors[0].hint}")
         else:
             self.tables.append(kept)
+            self.names.add(kept["name"])
+
+    def note_zone(self, job: str, schedule: str, zone: str | None) -> None:
+        """Note that a schedule without a zone is read in UTC here, and there in that of a host."""
+        is_everywhere = schedule.startswith("@every") or set(schedule.split()[1:]) == {"*"}
+        if zone is None and not is_everywhere:
+            self.note(job, f"{schedule} is in UTC here, if no zone is written")
 
     @property
     def text(self) -> str:

@@ -314,6 +314,7 @@ class Block:
         for number, at in enumerate(frame.differing):
             self._planes.setdefault(at // _WIDTH, []).append((at % _WIDTH, number * len(self)))
         is_whole = len(stored.records) == len(self) * len(frame.differing)
+        is_whole = is_whole and all(rows > 0 for _, rows in stored.jobs)
         if not is_whole or len(frame.same) != _WIDTH * len(FIELDS):
             raise RowsDamaged("segment: a block has not as many rows as it says")
 
@@ -380,6 +381,8 @@ class Block:
         if not places:
             return []
         begin, end = places[0], places[-1] + 1
+        if begin < 0 or end > len(self):
+            raise RowsDamaged(f"segment: a block has {len(self)} rows, and row {end} is looked for")
         columns = [self._kept(at, begin, end) for at in range(len(FIELDS))]
         found = []
         for place in places:

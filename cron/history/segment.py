@@ -25,10 +25,10 @@ import hashlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import accumulate, chain, count, groupby
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, wraps
+from itertools import accumulate, chain, count, groupby, pairwise
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -252,6 +252,25 @@ class _Jobs:
         return self.firsts[at], self.firsts[end] if end < len(self.firsts) else self._rows
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _of_its_rows(
+    read: Callable[Concatenate[Segment, P], R],
+) -> Callable[Concatenate[Segment, P], R]:
+    """Return a method of Segment that says RowsDamaged of numbers which lead to no row."""
+
+    @wraps(read)
+    def reading(segment: Segment, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(segment, *args, **kwargs)
+        except (LookupError, OverflowError, ValueError) as error:
+            raise RowsDamaged(f"segment: its numbers are not of its rows: {error!r}") from error
+
+    return reading
+
+
 class Segment:
     """The rows of one segment; its index is held, or the least of it, and all else is read anew.
 
@@ -259,6 +278,7 @@ class Segment:
     disk refuses.
     """
 
+    @_of_its_rows
     def __init__(
         self, record: SegmentRecord, sections: Sections, held_jobs_max: int = HELD_JOBS_MAX
     ) -> None:
@@ -281,6 +301,10 @@ class Segment:
         self.held_bytes += _JOB_HELD_BYTES * len(jobs.hashes) if self._jobs is not None else 0
         if index.rows != record.rows or len(sections) - self._first_block != len(self._blocks):
             raise RowsDamaged("segment: its index is not that of its rows")
+        places = [*self._block_firsts, index.rows]  # they bound what a block may have
+        is_divided = places[0] == 0 and all(one < other for one, other in pairwise(places))
+        if not is_divided or any(not 0 <= rows <= index.rows for _, rows in index.lists):
+            raise RowsDamaged("segment: its blocks and lists are not of its rows")
 
     def _read_index(self) -> _Index:
         content = self._sections.read(_INDEX)
@@ -307,6 +331,7 @@ class Segment:
         first = bisect_right(self._block_firsts, begin) - 1
         return range(first, bisect_left(self._block_firsts, end))
 
+    @_of_its_rows
     def of_job(self, job: str, match: Match, limit: int | None = None) -> list[Row]:
         """Return the rows of a job that match; of more than `limit`, at least the newest so many,
         in no order."""
@@ -324,6 +349,7 @@ class Segment:
 
     # ---- all jobs
 
+    @_of_its_rows
     def newest(self, match: Match, limit: int) -> list[Row]:
         """Return at least the newest `limit` rows that match, in no order."""
         lasts_s: list[int] = []
@@ -352,9 +378,14 @@ class Segment:
     def all_rows(self) -> Iterator[Row]:
         """Yield all rows, sorted by job."""
         for number in range(len(self._block_firsts)):
-            block = self._block(number)
-            yield from block.rows(range(len(block)))
+            yield from self._rows_of(number)
 
+    @_of_its_rows
+    def _rows_of(self, number: int) -> list[Row]:
+        block = self._block(number)
+        return block.rows(range(len(block)))
+
+    @_of_its_rows
     def ends(self) -> dict[str, Ends]:
         """Return, by job, how its rows ended, in log order."""
         found: dict[str, Ends] = {}
@@ -374,6 +405,7 @@ class Segment:
                 begin = end
         return found
 
+    @_of_its_rows
     def lasts_s(self) -> dict[str, int]:
         """Return the newest ScheduledTime of each job."""
         found: dict[str, int] = {}
@@ -386,6 +418,7 @@ class Segment:
                 begin += rows
         return found
 
+    @_of_its_rows
     def later(self, than_s: Mapping[str, int]) -> dict[str, int]:
         """Return, by job, how many rows are of later instants than these."""
         times: array[int] | None = None
@@ -411,6 +444,7 @@ class Segment:
 
     # ---- as the catalog knows it
 
+    @_of_its_rows
     def content(self) -> bytes:
         """Return the rows in log order, as chunks and single rows.
 

@@ -79,15 +79,15 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Keep what arrived until its turn; no more arrives before that."""
-        self._arrived = data
+        self._arrived += data
         self.transport.pause_reading()
         self._throttle.add(self._read)
 
     def _read(self) -> None:
         """Read what arrived; a request has to be complete in time."""
         data, self._arrived = self._arrived, b""
-        if self.transport.is_closing():
-            return
+        if not data or self.transport.is_closing():
+            return  # to h11 nothing is the end of the connection, at which uvicorn never stops
         if not self.flow.read_paused:
             self.transport.resume_reading()
         self.active_s = self.loop.time()

@@ -214,9 +214,9 @@ class Ledger:
             try:
                 for body in bodies:
                     self._replay(body)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise damaged(self.path, f"a record is of no known kind: {error}") from error
-            except (ValueError, LookupError, OverflowError) as error:
+            except (ValueError, LookupError, OverflowError, TypeError) as error:
                 raise damaged(self.path, str(error)) from error
             self._is_replaying = False
         self._journal.rewrite(self._everything())
@@ -398,6 +398,8 @@ class Ledger:
 
     def _insert_again(self, record: Ordered) -> None:
         order, count = record.batch, len(record.batch.rows)
+        if not count:
+            raise ValueError(f"a batch of log index {order.index} has no rows")
         batch = Batch(
             order.index,
             sys.intern(order.epoch),

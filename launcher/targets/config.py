@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tomllib
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -16,7 +15,7 @@ from launcher.limits import CONFIG_BYTES_MAX
 from launcher.protocol.names import NAME_PART_CHARS_MAX
 from launcher.targets.shapes import JSON, SEVERITIES, SHAPES
 from launcher.targets.target import Duration
-from launcher.unknown_keys import explain_unknown
+from launcher.toml import parse_toml
 
 EXAMPLE: Final = "see examples/targets.toml"
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
@@ -169,17 +168,7 @@ def load(path: Path) -> TargetsConfig:
         BadConfig: it cannot be read, or a value is invalid.
     """
     raw = read_bytes(path, CONFIG_BYTES_MAX, "name the file with --config")
-    try:
-        return msgspec.convert(tomllib.loads(raw.decode()), TargetsConfig)
-    except UnicodeDecodeError as error:
-        raise BadConfig(f"{path}: byte {error.start} is not UTF-8", "save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"{path}: is not TOML: {error}", EXAMPLE) from error
-    except msgspec.ValidationError as error:
-        said = str(error)
-        known = (f"{said[:1].lower()}{said[1:]}", EXAMPLE)
-        text, hint = explain_unknown(error, TargetsConfig) or known
-        raise BadConfig(f"{path}: {text}", hint) from error
+    return parse_toml(raw, path, TargetsConfig, EXAMPLE)
 
 
 def read_bytes(path: Path, bytes_max: int, hint: str = "") -> bytes:

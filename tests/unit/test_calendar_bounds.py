@@ -211,6 +211,21 @@ def test_a_calendar_is_bounded_and_is_text():
         read_days(b"2027-12-25\n\xff", file="f", until_year=2030)
 
 
+def test_events_of_the_same_days_again_and_again_are_refused_soon():
+    years = "DTSTART:19700101", "DTEND:19750101"
+    days = ",".join(f"1971{month:02}{day:02}" for month in range(1, 13) for day in range(1, 29))
+    for lines in ((*years, f"RDATE:{days}"), (*years, "RRULE:FREQ=YEARLY")):
+        one = "\r\n".join(["BEGIN:VEVENT", *lines, "END:VEVENT"])
+        with pytest.raises(CrontabError, match="events have more than 40000 days"):
+            days_of("\r\n".join(["BEGIN:VCALENDAR", *[one] * 300, "END:VCALENDAR"]))
+    with pytest.raises(CrontabError, match="more than 10 rules"):
+        days_of(event("DTSTART:20271225", *["RRULE:FREQ=YEARLY"] * 11))
+
+
+def test_days_behind_the_last_year_are_left_out():
+    assert days_of(event("DTSTART:21981230", "DURATION:P9D")) == ["2198-12-30", "2198-12-31"]
+
+
 @given(st.text(max_size=80) | st.lists(
     st.sampled_from(["BEGIN:VCALENDAR", "BEGIN:VEVENT", "END:VEVENT", "DTSTART:20271225",
                      "DTEND:20271226", "RRULE:FREQ=YEARLY", "EXDATE:1", " x", "BEGIN:", "END:a"])

@@ -318,3 +318,11 @@ def test_an_unknown_key_of_a_peer_is_named() -> None:
     error = refusal(HEAD + PEERS.replace("raft =", "rafft =", 1))
     assert str(error) == "r1.toml: peers.rafft: not a known key"
     assert error.hint == "the nearest known key is raft"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("a = " + "9" * 5_000, "not TOML: exceeds the limit"), ("a = " + "[" * 5_000, "too deeply")],
+)
+def test_toml_that_python_cannot_read_is_refused(text: str, why: str) -> None:
+    assert why in str(refusal(text))

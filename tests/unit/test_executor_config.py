@@ -112,6 +112,8 @@ def test_with_certificates_the_leader_may_be_anywhere(address: str) -> None:
         (LEAST + f'[labels]\na = "{"x" * (LABEL_CHARS_MAX + 1)}"\n', "labels"),
         (LEAST + "[labels]\n" + "".join(f'a{n} = "x"\n' for n in range(65)), "labels"),
         ("id = ", "is not TOML"),
+        ("slots = " + "9" * 5_000, "is not TOML: Exceeds the limit"),
+        ("labels = " + "[" * 5_000, "is nested too deeply"),
     ],
 )
 def test_every_mistake_is_named_with_file_and_way_out(text: str, message: str) -> None:

@@ -121,7 +121,47 @@ def test_options_of_dkron_and_a_child_of_another_job() -> None:
     check_file(imported)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"{}", b'{"name": 1}', b'"x"'])
+def test_what_dkrons_guide_says_of_its_shell_tags_and_limits() -> None:
+    """Each was found with the examples of its documents."""
+    of_two = dkron(tags={"role": "web:3", "dc": "eu:2", "rack": "7"})
+    assert (of_two.tables[0]["parts"], of_two.tables[0]["where"]) == (2, "role=web, dc=eu, rack=7")
+    plain = dkron(executor_config={"command": "ps | wc", "mem_limit": "0.5GB", "payload": "aGk="})
+    assert plain.tables[0]["memory"] == "524288K"
+    assert plain.tables[0]["stdin"] == "hi"
+    assert "no shell reads its command there" in said(plain)
+    in_shell = dkron(executor_config={"command": "ps | wc", "shell": "true"})
+    assert "no shell" not in said(in_shell)
+    assert dkron(executor_config=None, command="/bin/true").tables[0]["command"] == "/bin/true"
+    assert "@daily is in UTC here" in said(dkron(schedule="@daily", timezone=""))
+    check_file(plain)
+
+
+def test_jobs_of_dkron_one_after_the_other() -> None:
+    text = json.dumps(GUIDE) + "\n\n" + json.dumps({**GUIDE, "name": "job2"})
+    assert [one["name"] for one in import_dkron(text.encode()).tables] == ["job1", "job2"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"executor_config": "date"}, {"tags": ["a"]}, {"schedule": "\u00b2 * * * * *"},
+        {"executor_config": {"command": "a", "env": 3}}, {"retries": 10**30}, {"timezone": 5},
+        {"executor_config": {"command": "a", "mem_limit": "much"}}, {"parent_job": ["a"]},
+        {"executor_config": {"command": "a", "payload": "%"}},
+    ],
+)  # fmt: skip
+def test_a_job_of_dkron_that_is_not_of_its_form_is_left_out(fields: dict[str, object]) -> None:
+    imported = dkron(**fields)
+    assert imported.tables == []
+    assert [one.is_whole for one in imported.left if one.is_whole] == [True]
+
+
+def test_a_document_of_dkron_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="not JSON"):
+        import_dkron(b"[" * 100_000)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"{}", b'{"name": 1}', b'"x"', b"\xff"])
 def test_what_is_no_answer_of_dkron_is_refused(content: bytes) -> None:
     with pytest.raises(InvalidInput, match=r"dkron|JSON"):
         import_dkron(content)
@@ -182,6 +222,49 @@ def test_a_cron_job_without_a_command_or_form_is_left_out() -> None:
         import_kubernetes([{"kind": "Pod"}, None, 3])
 
 
+def test_all_that_a_cron_job_says_is_carried_over_or_noted() -> None:
+    one = json.loads(json.dumps(HELLO))
+    job = one["spec"]["jobTemplate"]["spec"]
+    job |= {"podFailurePolicy": {"rules": [{}]}, "ttlSecondsAfterFinished": 9}
+    job["template"]["spec"] |= {"affinity": {"a": {}}, "hostNetwork": False}
+    job["template"]["spec"]["containers"][0] |= {"securityContext": {"runAsUser": 4}}
+    notes = said(import_kubernetes([one])).splitlines()
+    assert notes[1:] == [
+        "default/hello: of its job: podFailurePolicy", "default/hello: of its pod: affinity",
+        "default/hello: of its container: securityContext",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metadata": "hello"}, {"metadata": {"name": 3, "namespace": ["a"]}}, {"spec": []},
+        {"spec": {**HELLO["spec"], "schedule": 5}},  # type: ignore[dict-item]
+        {"spec": {**HELLO["spec"], "concurrencyPolicy": None}},  # type: ignore[dict-item]
+    ],
+)  # fmt: skip
+def test_a_cron_job_of_any_form_is_imported_or_left_out(fields: dict[str, object]) -> None:
+    imported = import_kubernetes([{**HELLO, **fields}])
+    assert len(imported.tables) + sum(one.is_whole for one in imported.left) == 1
+    check_file(imported)
+
+
+def test_quantities_that_cannot_be_are_left_out() -> None:
+    for limits in ({"cpu": "inf"}, {"memory": "9" * 5_000}, {"cpu": "1" * 5_000 + "m"}):
+        one = json.loads(json.dumps(HELLO))
+        pod = one["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        pod["containers"][0]["resources"] = {"limits": limits}
+        assert "not of the form of a CronJob" in said(import_kubernetes([one]))
+
+
+def test_lists_of_kubernetes_that_are_nested_too_deeply_are_refused() -> None:
+    document: object = HELLO
+    for _ in range(5_000):
+        document = {"items": [document]}
+    with pytest.raises(InvalidInput, match="nested too deeply"):
+        import_kubernetes([document])
+
+
 # ---- systemd
 
 SERVICE = """
@@ -208,7 +291,7 @@ def test_a_timer_like_that_of_systemd_tmpfiles() -> None:
     imported = systemd("OnBootSec=15min\nOnUnitActiveSec=1d", SERVICE)
     assert imported.tables == [
         {"name": "a", "schedule": "@every 1d",
-         "command": "{ /usr/bin/clean     --all || true; } && /bin/true",
+         "command": "{ /usr/bin/clean --all || true; } && /bin/true",
          "env": {"A": "1", "B": "x y"}, "user": "www", "cwd": "/srv", "timeout": "5400s",
          "catchup": "none", "overlap": "forbid"}
     ]  # fmt: skip
@@ -262,6 +345,56 @@ def test_a_timer_that_has_no_equivalent_is_left_out(timer: str, why: str) -> Non
     imported = systemd(timer)
     assert imported.tables == []
     assert why in said(imported)
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        # No shell reads these lines: a pattern is no pattern, and one quote is as good as another.
+        ("/bin/find /a -name *.gz -delete", "/bin/find /a -name '*.gz' -delete"),
+        ("/bin/x a|b > c 'd e' \"f's\"", "/bin/x 'a|b' '>' c 'd e' 'f'\"'\"'s'"),
+        ("/bin/x $OPTIONS ${HOME}/b $$HOME", '/bin/x $OPTIONS "${HOME}/b" "\\$HOME"'),
+        ("/bin/x a ; /bin/y \\;", "/bin/x a && /bin/y ';'"),
+        ("/bin/sh -c 'a | b >$HOME/c'", "a | b >$HOME/c"),
+        ("-/bin/x 100%%", "{ /bin/x 100% || true; }"),
+        ("@/bin/x", "/bin/x"),
+    ],
+)
+def test_a_line_of_a_unit_means_the_same_in_a_shell(line: str, command: str) -> None:
+    imported = systemd("OnCalendar=daily", f"[Service]\nExecStart={line}\n")
+    assert [one["command"] for one in imported.tables] == [command]
+    check_file(imported)
+
+
+def test_what_comes_before_and_after_the_start_of_a_unit_and_what_holds_it() -> None:
+    """Each was found with the units of a Debian host."""
+    lines = "ExecStartPre=-/a\nExecStart=/b\nExecStartPost=/c\n"
+    unit = f"[Unit]\nConditionACPower=true\nOnFailure=x\n[Service]\n{lines}"
+    oneshot = systemd("OnCalendar=daily\nFixedRandomDelay=true", f"{unit}Type=oneshot\n")
+    assert oneshot.tables[0]["command"] == "{ /a || true; } && /b && /c"
+    for what in ("ConditionACPower, OnFailure", "FixedRandomDelay=true", "runs as root"):
+        assert what in said(oneshot)
+    simple = systemd("OnCalendar=daily", unit)
+    assert simple.tables[0]["command"] == "{ /a || true; } && /b"
+    assert "of its service: ExecStartPost" in said(simple)
+
+
+def test_the_timers_of_this_machine_are_carried_over_or_left_out(tmp_path: Path) -> None:
+    places = [Path("/usr/lib/systemd/system"), Path("/lib/systemd/system")]
+    units = {
+        path.name: path.read_text("utf-8", "replace")
+        for folder in places if folder.is_dir() for path in folder.iterdir()
+        if path.suffix in (".timer", ".service") and path.is_file()
+    }  # fmt: skip
+    timers = {name for name in units if name.endswith(".timer")}
+    if not timers:
+        pytest.skip("this machine has no timers of systemd")
+    imported = import_systemd(units)
+    left = {one.job for one in imported.left if one.is_whole}
+    known = {one["name"] for one in imported.tables}
+    for name in timers:
+        assert name in left or name.removesuffix(".timer") in known, name
+    check_file(imported)
 
 
 def test_several_calendars_and_specifiers() -> None:

@@ -394,3 +394,39 @@ def test_a_connection_of_a_program_with_thousands_of_files_is_looked_at() -> Non
             assert connection.is_over()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# ---- found by fuzzing
+
+
+def test_headers_that_go_on_before_they_began_are_no_answer() -> None:
+    def script(server: Server) -> None:
+        server.say(HELLO, frame(CONTINUATION, END_HEADERS, 1, hpack.encode(OK)))
+
+    with talking(script) as connection, pytest.raises(NoAnswer, match="headers go on"):
+        call(connection)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("grpc-status", b"9" * 5_000),
+        ("grpc-status", "\u0663".encode()),
+        ("grpc-status-details-bin", b"AAAAA"),
+    ],
+)
+def test_an_answer_whose_headers_are_not_grpcs_is_none(said: tuple[str, bytes]) -> None:
+    def script(server: Server) -> None:
+        server.say(HELLO, headers(1, *OK, said, flags=END_HEADERS | END_STREAM))
+
+    with talking(script) as connection, pytest.raises(NoAnswer, match="not one of gRPC"):
+        call(connection)
+
+
+def test_a_connection_on_which_too_much_is_said_after_a_call_is_over() -> None:
+    def script(server: Server) -> None:
+        server.say(HELLO, ended(1), frame(DATA, 0, 1, b"\x00\xff\xff\xff\xff"))
+
+    with talking(script) as connection:
+        call(connection)
+        assert connection.is_over()

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from snapshots import disk, segments
+from snapshots import disk, segments, zstd
+from snapshots import format as form
 from snapshots.disk import (
     read_snapshot,
     write_snapshot,
@@ -136,6 +137,22 @@ def test_a_section_is_read_alone_and_damage_in_it_is_found(tmp_path: Path) -> No
     path.write_bytes(whole[:at])
     with pytest.raises(SnapshotCorrupt, match="end is missing"):
         open_segment(path, "prod").read(3)
+
+
+@pytest.mark.parametrize(
+    ("table", "why"), [(b"\0\0\0", "not one"), (b"\xff" * 8, "its end is missing")]
+)
+def test_a_table_of_sections_that_is_none_is_refused(
+    tmp_path: Path, table: bytes, why: str
+) -> None:
+    """Found by fuzzing: its sizes were believed, up to 4 GiB each."""
+    path = tmp_path / segment_name(1, 1, "runs")
+    with disk.create(path) as file:
+        lead = form.encode_lead(form.SEGMENT_MAGIC, rows_header())
+        disk.put_frames(file, lead, [(table, zstd.compress_checked(table))])
+    verify_segment(path, "prod")
+    with pytest.raises(SnapshotCorrupt, match=why):
+        open_segment(path, "prod")
 
 
 def test_more_rows_than_a_reader_takes_are_not_written_and_not_read(
