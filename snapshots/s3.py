@@ -50,6 +50,14 @@ _REFUSED: Final = (
     "KMS.DisabledException",
 )  # fmt: skip
 """Error codes that a retry does not cure."""
+_AWAY: Final = (
+    "ThrottlingException", "LimitExceededException", "DependencyTimeoutException",
+    "KeyUnavailableException", "KMSInternalException",
+)  # fmt: skip
+"""Error codes of a key service that may go away, though their status is 400."""
+_NOT_WRAPPED: Final = ("InvalidCiphertextException", "IncorrectKeyException")
+KMS_CONTEXT: Final = {"application": "raftcron"}
+"""The encryption context of data keys: a key policy can ask for it."""
 
 
 class S3Place(msgspec.Struct, frozen=True):
@@ -65,7 +73,59 @@ class S3Place(msgspec.Struct, frozen=True):
     conditions: bool = True
 
 
-class S3Store:
+class _Client:
+    """A client of boto3 whose errors are those of a store."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @contextlib.contextmanager
+    def _translated(self, name: str = "") -> Iterator[None]:
+        """Raise errors of boto3 as StoreError."""
+        try:
+            yield
+        except botocore.exceptions.ClientError as error:
+            raise self._error_of(error, name) from error
+        except (
+            botocore.exceptions.IncompleteReadError,
+            botocore.exceptions.ResponseStreamingError,
+        ) as error:
+            raise ObjectDamaged(self.url, name, "its transfer was cut") from error
+        except (
+            botocore.exceptions.NoCredentialsError,
+            botocore.exceptions.PartialCredentialsError,
+            botocore.exceptions.ProfileNotFound,
+            botocore.exceptions.NoRegionError,
+            botocore.exceptions.InvalidRegionError,
+            botocore.exceptions.ConfigNotFound,
+            botocore.exceptions.ConfigParseError,
+            botocore.exceptions.InvalidConfigError,
+            botocore.exceptions.SSOError,
+            botocore.exceptions.ParamValidationError,
+        ) as error:
+            raise StoreRefused(self.url, _brief(error)) from error
+        except (botocore.exceptions.BotoCoreError, OSError) as error:
+            raise StoreAway(self.url, _brief(error)) from error
+
+    def _error_of(self, error: botocore.exceptions.ClientError, name: str) -> Exception:
+        described = error.response.get("Error", {})
+        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+        code = str(described.get("Code", ""))
+        if code in _TAKEN or status == "412":
+            return _Taken()
+        if code in _CONFLICT:
+            return _Conflict()
+        if name and (code in _MISSING or (status == "404" and code not in _REFUSED)):
+            return ObjectMissing(self.url, name)
+        text = f"{code or status}: {described.get('Message') or error.operation_name}"
+        if code in _AWAY:
+            return StoreAway(self.url, text)
+        if code in _REFUSED or status in _REFUSED:
+            return StoreRefused(self.url, text)
+        return StoreAway(self.url, text)
+
+
+class S3Store(_Client):
     """The objects below a prefix of a bucket."""
 
     def __init__(
@@ -78,7 +138,7 @@ class S3Store:
         part_bytes: int = PART_BYTES,
         page: int = 1_000,
     ) -> None:
-        self.url = url
+        super().__init__(url)
         self._place = place
         self._part_bytes = part_bytes
         self._page = page
@@ -302,48 +362,58 @@ class S3Store:
         if done != size:
             raise ObjectDamaged(self.url, name, f"it has {done} of {size} bytes")
 
-    @contextlib.contextmanager
-    def _translated(self, name: str = "") -> Iterator[None]:
-        """Raise errors of boto3 as StoreError."""
-        try:
-            yield
-        except botocore.exceptions.ClientError as error:
-            raise self._error_of(error, name) from error
-        except (
-            botocore.exceptions.IncompleteReadError,
-            botocore.exceptions.ResponseStreamingError,
-        ) as error:
-            raise ObjectDamaged(self.url, name, "its transfer was cut") from error
-        except (
-            botocore.exceptions.NoCredentialsError,
-            botocore.exceptions.PartialCredentialsError,
-            botocore.exceptions.ProfileNotFound,
-            botocore.exceptions.NoRegionError,
-            botocore.exceptions.InvalidRegionError,
-            botocore.exceptions.ConfigNotFound,
-            botocore.exceptions.ConfigParseError,
-            botocore.exceptions.InvalidConfigError,
-            botocore.exceptions.SSOError,
-            botocore.exceptions.ParamValidationError,
-        ) as error:
-            raise StoreRefused(self.url, _brief(error)) from error
-        except (botocore.exceptions.BotoCoreError, OSError) as error:
-            raise StoreAway(self.url, _brief(error)) from error
 
-    def _error_of(self, error: botocore.exceptions.ClientError, name: str) -> Exception:
-        described = error.response.get("Error", {})
-        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
-        code = str(described.get("Code", ""))
-        if code in _TAKEN or status == "412":
-            return _Taken()
-        if code in _CONFLICT:
-            return _Conflict()
-        if name and (code in _MISSING or (status == "404" and code not in _REFUSED)):
-            return ObjectMissing(self.url, name)
-        text = f"{code or status}: {described.get('Message') or error.operation_name}"
-        if code in _REFUSED or status in _REFUSED:
-            return StoreRefused(self.url, text)
-        return StoreAway(self.url, text)
+class Kms(_Client):
+    """AWS KMS: data keys that its keys wrap. It serves stores that only this cell can read."""
+
+    def __init__(
+        self,
+        url: str,
+        region: str = "",
+        *,
+        connect_timeout_s: float = 3.0,
+        read_timeout_s: float = 10.0,
+    ) -> None:
+        super().__init__(url)
+        config = botocore.config.Config(
+            connect_timeout=connect_timeout_s,
+            read_timeout=read_timeout_s,
+            retries={"mode": "standard", "total_max_attempts": TRIES},
+            max_pool_connections=CONNECTIONS_MAX,
+        )
+        with self._translated():
+            session: Any = boto3.session.Session()
+            self._kms = session.client("kms", region_name=region or None, config=config)
+
+    def make_key(self, name: str) -> tuple[bytes, bytes]:
+        """Return a new data key, and the same wrapped with the key called `name`.
+
+        Raises:
+            StoreAway, StoreRefused: there is none.
+        """
+        with self._translated():
+            made = self._kms.generate_data_key(
+                KeyId=name, KeySpec="AES_256", EncryptionContext=KMS_CONTEXT
+            )
+        return made["Plaintext"], made["CiphertextBlob"]
+
+    def unwrap(self, name: str, wrapped: bytes) -> bytes | None:
+        """Return the data key that was wrapped with that very key, None if it was not. A key of
+        somebody else, which this role may use, must not count.
+
+        Raises:
+            StoreAway, StoreRefused: nobody can tell.
+        """
+        with self._translated():
+            try:
+                found = self._kms.decrypt(
+                    KeyId=name, CiphertextBlob=wrapped, EncryptionContext=KMS_CONTEXT
+                )
+            except botocore.exceptions.ClientError as error:
+                if error.response.get("Error", {}).get("Code") in _NOT_WRAPPED:
+                    return None
+                raise
+        return bytes(found["Plaintext"])
 
 
 class _Taken(Exception):

@@ -2,11 +2,12 @@
 
     file:///DIRECTORY[?key=FILE]
     s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path_style=1&sse=AES256&sse_key=ID&conditions=0
-        &key=FILE]
+        &key=FILE | &kms=KEYID]
 
 `endpoint` is for compatible stores; `path_style` puts the bucket into the path; `sse` is
 server-side encryption, AES256 or aws:kms; `conditions=0` is for stores without conditional writes;
-`key` names a file with the keys that encrypt all objects before they leave (`snapshots.encrypted`).
+`key` names a file with the keys that encrypt all objects before they leave (`snapshots.encrypted`),
+`kms` a key of AWS KMS that wraps the keys which do so, and after commas older ones.
 Credentials come from boto3's usual places (environment, files, the machine's role), never from the
 URL.
 """
@@ -14,6 +15,7 @@ URL.
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
@@ -21,12 +23,14 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 from snapshots.errors import BadStoreUrl
 
 if TYPE_CHECKING:
+    from snapshots.encrypted import Keys
     from snapshots.store import ObjectStore
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _BUCKET_RULE: Final = "3 to 63 of a-z 0-9 . and -, a letter or digit at both ends"
 _PREFIX = re.compile(r"[A-Za-z0-9._=+@:-]+(/[A-Za-z0-9._=+@:-]+)*")
-_OPTIONS: Final = ("endpoint", "region", "path_style", "sse", "sse_key", "conditions", "key")
+_OPTIONS: Final = ("endpoint", "region", "path_style", "sse", "sse_key", "conditions", "key", "kms")
+_KMS: Final = re.compile(r"[A-Za-z0-9:/_.-]{1,2048}(,[A-Za-z0-9:/_.-]{1,2048}){0,9}")
 _SWITCHES: Final = {"1": True, "true": True, "0": False, "false": False}
 _ENCRYPTIONS: Final = ("AES256", "aws:kms")
 
@@ -54,11 +58,19 @@ def open_store(url: str) -> ObjectStore:
     """
     parts = _split(url)
     options = _options(parts, url)
-    if "key" not in options:
-        return _open(parts, options, url)
-    from snapshots.encrypted import EncryptedStore, read_keys
+    if "kms" in options:
+        from snapshots.encrypted import EncryptedStore, ServiceKeys
+        from snapshots.s3 import Kms
 
-    keys = read_keys(Path(options["key"]))
+        kms = Kms(check_url(url), options.get("region", ""))
+        names = options["kms"].split(",")
+        keys: Keys = ServiceKeys(kms, names, time.monotonic)
+    elif "key" in options:
+        from snapshots.encrypted import EncryptedStore, FileKeys, read_keys
+
+        keys = FileKeys(read_keys(Path(options["key"])))
+    else:
+        return _open(parts, options, url)
     return EncryptedStore(_open(parts, options, url), keys, check_url(url))
 
 
@@ -118,8 +130,7 @@ def _directory(parts: SplitResult, url: str) -> Path:
 
 def _options(parts: SplitResult, url: str) -> dict[str, str]:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if "key" in options and not Path(options["key"]).is_absolute():
-        raise BadStoreUrl(url, f"key={options['key']} is no absolute path of a file")
+    _check_keys(options, url)
     if parts.scheme == "file":
         if {*options} - {"key"}:
             raise BadStoreUrl(url, "a directory takes no option but key")
@@ -140,6 +151,17 @@ def _options(parts: SplitResult, url: str) -> dict[str, str]:
     if endpoint.scheme not in ("http", "https") or not endpoint.hostname or endpoint.username:
         raise BadStoreUrl(url, "endpoint is not an http(s) URL without credentials")
     return options
+
+
+def _check_keys(options: dict[str, str], url: str) -> None:
+    """Refuse what cannot name the keys of a store."""
+    if "key" in options and not Path(options["key"]).is_absolute():
+        raise BadStoreUrl(url, f"key={options['key']} is no absolute path of a file")
+    if "kms" in options and not _KMS.fullmatch(options["kms"]):
+        hint = "write kms=alias/NAME, the id or the ARN of a key; after a comma older ones"
+        raise BadStoreUrl(url, "kms names no key", hint)
+    if "kms" in options and "key" in options:
+        raise BadStoreUrl(url, "key and kms exclude each other")
 
 
 def _query(options: dict[str, str]) -> str:

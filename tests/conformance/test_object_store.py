@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from snapshots.directory import DirectoryStore
-from snapshots.encrypted import EncryptedStore, Key
+from snapshots.encrypted import EncryptedStore, FileKeys, Key
 from snapshots.errors import InvariantViolated, ObjectDamaged, ObjectMissing
 from snapshots.s3 import S3Place, S3Store
 from snapshots.store import PROBE, ObjectStore
@@ -55,7 +55,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     elif request.param == "directory":
         opened = DirectoryStore(tmp_path / "store")
     elif request.param == "encrypted":
-        opened = EncryptedStore(MemoryStore(), [Key.of(bytes(32))], "memory:?key=k")
+        opened = EncryptedStore(MemoryStore(), FileKeys([Key.of(bytes(32))]), "memory:?key=k")
     else:
         opened = s3(
             request.getfixturevalue(request.param),

@@ -162,7 +162,7 @@ def test_the_configuration_in_documents_can_be_read() -> None:
     configs = [parse_replica_config(one, "cell.md") for one in found]
     assert [(one.cell, one.single) for one in configs] == [("prod", False), ("prod", True)]
     storage = [one for one in blocks(documents()["docs/backup.md"]) if "[object_storage]" in one]
-    assert len(storage) == 3
+    assert len(storage) == 4
     for one in storage:
         parse_replica_config(found[0] + one, "backup.md")
 

@@ -14,6 +14,7 @@ from snapshots.disk import verify_snapshot
 from snapshots.encrypted import (
     CHUNK_BYTES,
     EncryptedStore,
+    FileKeys,
     Key,
     content_bytes,
     read_keys,
@@ -32,7 +33,7 @@ SIZES = (0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES)
 
 
 def store(inner: MemoryStore, *keys: Key) -> EncryptedStore:
-    return EncryptedStore(inner, keys or (OLD,), "memory:")
+    return EncryptedStore(inner, FileKeys(keys or (OLD,)), "memory:")
 
 
 def raw(inner: MemoryStore, name: str) -> bytes:
@@ -121,7 +122,9 @@ def test_a_key_is_changed_by_putting_a_new_one_above_it() -> None:
     both.put("b", b"2")
     assert (both.get("a", 9), both.get("b", 9)) == (b"1", b"2")
     assert store(inner, NEW).get("b", 9) == b"2"
-    with pytest.raises(ObjectDamaged, match=f"encrypted with key {OLD.id.hex()}, which the key"):
+    with pytest.raises(
+        ObjectDamaged, match=f"encrypted with key {OLD.id.hex()}, which the key file"
+    ):
         store(inner, NEW).get("a", 9)
 
 
