@@ -50,7 +50,7 @@ def files() -> dict[str, str]:
             if path.is_file() and "__pycache__" not in path.parts and "results" not in path.parts:
                 found[str(path.relative_to(ROOT))] = path
     for path in sorted([*ROOT.glob("*"), ROOT / ".ci" / "run"]):
-        if path.is_file():
+        if path.is_file() and path.name != ".git":  # the mark of a git worktree
             found[str(path.relative_to(ROOT))] = path
     texts = {}
     for name, path in found.items():

@@ -35,7 +35,7 @@ R = TypeVar("R")
 VIEW = TaskView(task="acme/mail:a", state="waiting", revision=3)
 
 
-class Door:
+class HttpsSite:
     """Replicas that serve HTTPS and a program's folder with `ca.pem` alone."""
 
     def __init__(self, folder: Path) -> None:
@@ -70,11 +70,11 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Door:
-    return Door(tmp_path)
+def door(tmp_path: Path) -> HttpsSite:
+    return HttpsSite(tmp_path)
 
 
-async def test_a_token_alone_submits_and_asks_about_tasks(door: Door) -> None:
+async def test_a_token_alone_submits_and_asks_about_tasks(door: HttpsSite) -> None:
     door.backend.answers |= {
         "get": VIEW,
         "cancel": TasksReport(count=1, tasks=[VIEW]),
@@ -105,7 +105,7 @@ async def test_a_token_alone_submits_and_asks_about_tasks(door: Door) -> None:
     assert asked["submit"].by == "ci", "as the token says"
 
 
-async def test_the_next_replica_is_asked_where_one_is_gone_or_knows_no_leader(door: Door) -> None:
+async def test_the_next_replica_is_asked_where_one_is_gone_or_knows_no_leader(door: HttpsSite) -> None:
     def refuses(_request: Any) -> Any:
         raise NoQuorum("no leader within 2 s", "try again")
 
@@ -118,7 +118,7 @@ async def test_the_next_replica_is_asked_where_one_is_gone_or_knows_no_leader(do
             await door.asks(lost, what=lambda it: it.submit("mail"), timeout="300ms")
 
 
-async def test_refusals_are_errors_of_the_library(door: Door) -> None:
+async def test_refusals_are_errors_of_the_library(door: HttpsSite) -> None:
     def unknown(_request: Any) -> Any:
         raise UnknownTask("there is no task mail:a", "list them")
 
@@ -141,7 +141,7 @@ async def test_refusals_are_errors_of_the_library(door: Door) -> None:
         assert len(door.backend.calls) == calls
 
 
-async def test_a_replica_of_another_authority_is_not_trusted(door: Door, tmp_path: Path) -> None:
+async def test_a_replica_of_another_authority_is_not_trusted(door: HttpsSite, tmp_path: Path) -> None:
     theirs = Certs(tmp_path / "theirs").authority("theirs")
     shutil.copy(theirs / "ca.pem", door.folder)
     async with door.serves() as one:
