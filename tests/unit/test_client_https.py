@@ -105,7 +105,9 @@ async def test_a_token_alone_submits_and_asks_about_tasks(door: HttpsSite) -> No
     assert asked["submit"].by == "ci", "as the token says"
 
 
-async def test_the_next_replica_is_asked_where_one_is_gone_or_knows_no_leader(door: HttpsSite) -> None:
+async def test_the_next_replica_is_asked_where_one_is_gone_or_knows_no_leader(
+    door: HttpsSite,
+) -> None:
     def refuses(_request: Any) -> Any:
         raise NoQuorum("no leader within 2 s", "try again")
 
@@ -141,7 +143,9 @@ async def test_refusals_are_errors_of_the_library(door: HttpsSite) -> None:
         assert len(door.backend.calls) == calls
 
 
-async def test_a_replica_of_another_authority_is_not_trusted(door: HttpsSite, tmp_path: Path) -> None:
+async def test_a_replica_of_another_authority_is_not_trusted(
+    door: HttpsSite, tmp_path: Path
+) -> None:
     theirs = Certs(tmp_path / "theirs").authority("theirs")
     shutil.copy(theirs / "ca.pem", door.folder)
     async with door.serves() as one:
