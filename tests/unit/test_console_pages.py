@@ -490,6 +490,19 @@ async def test_the_page_of_the_cell_points_out_what_is_wrong() -> None:
         assert note in read.text
 
 
+async def test_a_replica_that_the_cell_does_not_have_yet_is_not_missed() -> None:
+    of = full("plain")
+    grow = "it is no replica of the cell yet: `raftcron cell grow r3` adds it"
+    of.answers["status"] = [
+        StatusRow(kind="replica", id="r1", role="leader", member_state="votes"),
+        StatusRow(kind="replica", id="r2", role="unreachable", member_state="votes"),
+        StatusRow(kind="replica", id="r3", role="unreachable", note=grow),
+    ]
+    _, read = await page_of("/cell", of)
+    assert "1 of 2 replicas answer; r2 does not." in read.text
+    assert "raftcron cell grow r3" in read.text
+
+
 async def test_the_page_of_the_cell_tells_when_certificates_end() -> None:
     of, day_ms = full("plain"), 86_400_000
     of.answers["status"] = [

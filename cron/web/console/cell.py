@@ -111,9 +111,15 @@ def _notes(replicas: list[StatusRow]) -> list[str]:
     """Return what a person should know of the replicas together."""
     notes = []
     answering = [one for one in replicas if one.role not in ("unreachable", "waiting")]
-    if len(answering) < len(replicas):
-        away = ", ".join(one.id for one in replicas if one not in answering)
-        notes.append(f"{len(answering)} of {len(replicas)} replicas answer; {away} does not.")
+    is_founded = any(one.member_state for one in replicas)
+    away = [
+        one.id
+        for one in replicas
+        if one not in answering and (one.member_state or not is_founded)  # not one to be added yet
+    ]
+    if away:
+        number = f"{len(answering)} of {len(answering) + len(away)}"
+        notes.append(f"{number} replicas answer; {', '.join(away)} does not.")
     versions = sorted({one.version for one in answering if one.version})
     if len(versions) > 1:
         notes.append(f"The replicas run several versions: {', '.join(versions)}.")

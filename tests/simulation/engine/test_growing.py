@@ -159,6 +159,15 @@ def test_a_disk_is_lost_twice_before_it_votes(seed: int) -> None:
     assert world.seats["r2"].key == "r2.2"
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_a_cell_that_was_restored_to_one_replica_grows(seed: int) -> None:
+    run = simulate(seed, "growth", seeded=True)
+    assert not run.problems, f"{run}\n" + "\n".join(map(str, run.problems))
+    assert run.counts["grown"] == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", nightly_but(range(30), lambda seed: seed == 0))
 def test_no_order_of_faults_breaks_a_promise_on_the_way_to_five(seed: int) -> None:
