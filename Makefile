@@ -10,6 +10,8 @@ ROUNDS ?= 100
 BASE ?= a8027c6
 PAIRS ?= 5
 MINIO ?= $(shell command -v minio)
+# Where ElasticMQ, a real SQS server, is kept; empty for none. Maven fetches it once.
+ELASTICMQ ?= $(if $(and $(shell command -v java),$(shell command -v mvn)),.cache/elasticmq)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Neither is quiet: a person sees which packages it gets, and which one takes long.
 # uv installs packages several times as fast as pip does. It reads no settings of pip, so it is told
@@ -83,12 +85,13 @@ test-units: test-compiled
 test-compiled:
 	@$(BIN)/pytest -qq --collect-only tests >/dev/null || true
 
-nightly: setup-tests ## all other tests; MINIO=PROGRAM adds a real S3 server, SQS=URL one of SQS
+nightly: setup-tests ## all other tests; MINIO=PROGRAM adds a real S3 server, SQS=URL or java and mvn one of SQS
 	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 \
 	  --ignore tests/conformance --ignore tests/cluster tests
 	$(BIN)/pytest -q -n 2 -m hypothesis --hypothesis-profile many --timeout 900 tests/unit tests/model
-	MINIO="$(MINIO)" SQS="$(SQS)" $(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile \
-	  tests/conformance tests/cluster
+	MINIO="$(MINIO)" SQS="$(SQS)" $(if $(SQS),,$(if $(ELASTICMQ),$(BIN)/python -m \
+	  tests.conformance.elasticmq_server $(ELASTICMQ))) $(BIN)/pytest -q -n 2 -m nightly \
+	  --timeout 300 --dist loadfile tests/conformance tests/cluster
 
 kubernetes: setup-tests ## target and manifests against a real API server; needs go, etcd, openssl
 	$(BIN)/python -m tests.conformance.kubernetes_server $(or $(KUBERNETES_DIR),.cache/kubernetes)
