@@ -303,7 +303,10 @@ async def _listed_on_disk(replica: Replica, query: TaskListQuery, place: ListPla
     segments = sorted(state.history.spilled.values(), key=_number, reverse=True)
     for segment in segments:
         is_part = place.above_segment < segment.number <= number
-        if not is_part or not spilled.may_have(segment, wanted.queue):
+        is_wanted = spilled.may_have(segment, wanted.queue) and (
+            not wanted.group or wanted.group in segment.groups
+        )
+        if not is_part or not is_wanted:
             continue
         first, last = row if segment.number == number else 0, 0
         async for behind, tasks in spilled.tasks_of(replica, segment, first):
@@ -339,6 +342,9 @@ def _next_lap(
 def _below(state: State, wanted: TaskFilter, place: ListPlace) -> Sequence[TaskRecord]:
     """Return the tasks in memory that a page looks through."""
     last, above = place.last, place.above
+    if wanted.group:
+        newest = state.tasks.newest_of_group(wanted.group, last, above)
+        return list(islice(newest, LOOKS_MAX))
     if not last:
         queue = state.queues.get(wanted.queue) if wanted.queue else None
         if wanted.queue and queue is None:

@@ -13,6 +13,8 @@ Evolution: as in `commands.py`.
 from __future__ import annotations
 
 import heapq
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
@@ -222,6 +224,7 @@ DECLARED: Final = QueueSpec.__struct_fields__
 """The fields of a QueueRecord that its file declares."""
 _SHARED_MAX: Final = 64
 _STALE_MAX: Final = 1_024
+_NO_NUMBERS: Final = array("Q")
 _by_revision: Final = attrgetter("revision", "number")
 
 
@@ -249,6 +252,8 @@ class TaskTable(Mapping[str, TaskRecord]):
         self._passed: dict[int, None] = {}
         self._returned: list[tuple[int, int]] = []
         self._queues, self._groups, self._holds = queues, groups, holds
+        # The numbers of each group's tasks, ascending; with some that are gone. Derived.
+        self._in_group: dict[str, array[int]] = {}
 
     def __len__(self) -> int:
         return len(self.by_number)
@@ -268,6 +273,7 @@ class TaskTable(Mapping[str, TaskRecord]):
             self._count(queue, group, known, -1)
         elif group is not None:
             group.members += 1
+            self._note_member(task)
         self._count(queue, group, task, 1)
         queue.tasks[task.key] = self.by_number[task.number] = task
         if self._holds and task.number in self._holds and not task.is_waiting:
@@ -297,7 +303,9 @@ class TaskTable(Mapping[str, TaskRecord]):
         del self.by_number[task.number]
         del self._queues[task.queue].tasks[task.key]
         if task.group:
-            self._groups.changeable(task.group).members -= 1
+            group = self._groups.changeable(task.group)
+            group.members -= 1
+            self._prune_group(group)
         if task.result:
             self.result_bytes -= len(task.result.encode())
         self._passed.pop(task.number, None)
@@ -318,12 +326,36 @@ class TaskTable(Mapping[str, TaskRecord]):
             task.group = self._groups[task.group].name if task.group else ""
             invariant(task.key not in queue.tasks, f"two tasks have the name {task.name}")
             queue.tasks[task.key] = self.by_number[task.number] = task
+            if task.group:
+                self._note_member(task)
             self.add_bytes(queue.tenant, task.weight)
             self.result_bytes += len(task.result.encode())
             self.waiting += task.is_waiting
             self.over += task.is_over and not task.job
         over = (task for task in self.by_number.values() if task.is_over and not task.job)
         self._remembered = deque(task.number for task in sorted(over, key=_by_revision))
+
+    def newest_of_group(self, name: str, below: int = 0, above: int = 0) -> Iterator[TaskRecord]:
+        """Yield the tasks of a group that are in memory, those that came in last first: with a
+        number below `below`, unless that is 0, and above `above`."""
+        numbers = self._in_group.get(name, _NO_NUMBERS)
+        end = bisect_left(numbers, below) if below else len(numbers)
+        for number in reversed(numbers[bisect_right(numbers, above) : end]):
+            task = self.by_number.get(number)
+            if task is not None:
+                yield task
+
+    def _note_member(self, task: TaskRecord) -> None:
+        self._in_group.setdefault(task.group, array("Q")).append(task.number)
+
+    def _prune_group(self, group: GroupRecord) -> None:
+        """Let go of the numbers of a group's tasks that are gone, once these are most of them."""
+        numbers = self._in_group.get(group.name, _NO_NUMBERS)
+        if not group.members:
+            self._in_group.pop(group.name, None)
+        elif len(numbers) > 2 * group.members + _STALE_MAX:
+            kept = filter(self.by_number.__contains__, numbers)
+            self._in_group[group.name] = array("Q", kept)
 
     def remember(self, numbers: Iterable[int], again: Collection[int] = ()) -> None:
         """Note tasks that are over and have no job from this entry on; and others, `again`, that
@@ -351,6 +383,9 @@ class TaskTable(Mapping[str, TaskRecord]):
         self.add_bytes(queue.tenant, task.weight)
         queue.spilled -= 1
         queue.tasks[task.key] = self.by_number[task.number] = task
+        if task.group:
+            self._note_member(task)
+            self._prune_group(self._groups[task.group])
 
     def forget_oldest(self, count: int) -> list[TaskRecord]:
         """Forget so many tasks that nobody follows, those first that have been over longest;

@@ -62,6 +62,9 @@ class TasksRig(StateRig):
         self._check_groups(tasks)
         image = encode_state(state)
         again = decode_state([image])
+        for name in state.groups:
+            mine, loaded = (one.tasks.newest_of_group(name) for one in (state, again))
+            assert [task.number for task in mine] == [task.number for task in loaded]
         assert encode_state(again) == image
         found = again.tasks
         assert (found.waiting, found.over) == (state.tasks.waiting, state.tasks.over)
@@ -86,6 +89,7 @@ class TasksRig(StateRig):
             assert group.running == sum(not one.is_over and one.job > 0 for one in mine)
             assert group.done >= sum(one.state is LaunchState.SUCCEEDED for one in mine)
             assert group.is_complete == (group.completed_ms > 0)
+            assert [*state.tasks.newest_of_group(group.name)] == mine[::-1]
         assert state.tasks.result_bytes == sum(len(one.result.encode()) for one in tasks)
         for hold in state.holds.values():
             assert state.tasks_by_number[hold.number].is_waiting

@@ -183,6 +183,23 @@ async def test_a_page_looks_through_so_many_tasks_and_says_that_there_may_be_mor
     assert await keys(world, queue="default/slow") == "x"
 
 
+async def test_a_list_of_a_group_looks_at_its_own_tasks_alone(
+    world: TasksWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_views, "LOOKS_MAX", 3)
+    await world.submit_all(*"ab", group="g")
+    await world.submit_all(*"xyz")
+    await world.submit_one("c", group="g", queue="slow")
+    await world.submit_all(*"uvw")
+    assert await keys(world, group="default/g") == "cba|", "all of them at once"
+    assert await keys(world, group="default/g", queue="default/slow") == "c|"
+    first = await page(world, limit=2, group="default/g")
+    assert [view.key for view in first.tasks] == ["c", "b"]
+    await world.submit_one("d", group="g")
+    second = await page(world, limit=2, group="default/g", page=first.next)
+    assert [view.key for view in second.tasks] == ["a"], "and nothing that came in meanwhile"
+
+
 async def test_a_task_that_was_cancelled_while_it_waited_shows_no_launch(world: TasksWorld) -> None:
     await world.submit_one("a", delay_ms=60_000)
     await world.service.cancel(CancelRequest(names=[NAME]))
