@@ -24,6 +24,7 @@ _NAME: Final = re.compile(
 _PLACE: Final = re.compile(r"[~./$]|\Z|[a-z]:[/\\]", re.IGNORECASE)
 """How values begin that say where a secret is; an empty one is none."""
 _PLAIN: Final = ("yes", "no", "true", "false", "on", "off", "none", "null")
+# Repetitions that may begin at many places of a text are bounded: its time must be linear.
 _VALUES: Final = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY"), "a private key"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "an access key of AWS"),
@@ -34,9 +35,9 @@ _VALUES: Final = (
     ),
     (re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}"), "a token of GitLab"),
     (re.compile(r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"), "a token of Slack"),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."), "a signed token (JWT)"),
+    (re.compile(r"\beyJ[\w-]{10,1000}\.eyJ[\w-]{10,1000}\."), "a signed token (JWT)"),
     (
-        re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]*:[^\s/@$]+@", re.IGNORECASE),
+        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@]*:[^\s/@$]+@", re.IGNORECASE),
         "a password in a URL",
     ),
 )
