@@ -228,6 +228,7 @@ PREFIX ?= /opt/raftcron
 BINDIR ?= /usr/local/bin
 UNITS ?= /usr/local/lib/systemd/system
 DOCS ?= /usr/local/share/doc/raftcron
+ETC ?= /etc/raftcron
 
 install: wheel ## install on this machine: DESTDIR= PREFIX=/opt/raftcron; starts nothing
 	$(BIN)/python deploy/environment.py --wheel dist/raftcron-$(VERSION)-py3-none-any.whl \
@@ -237,16 +238,16 @@ install: wheel ## install on this machine: DESTDIR= PREFIX=/opt/raftcron; starts
 # Units, examples of configuration, documents and the command, without the environment.
 install-files:
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(UNITS) $(DOCS)/systemd)
-	install -d -m 0750 $(DESTDIR)/etc/raftcron
+	install -d -m 0750 $(DESTDIR)$(ETC)
 	ln -sfn $(PREFIX)/bin/raftcron $(DESTDIR)$(BINDIR)/raftcron
 	for unit in deploy/systemd/*.service; do \
 	  sed 's|/opt/raftcron/|$(PREFIX)/|' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/} || exit; \
 	done
 	for kind in replica executor; do \
 	  sed 's|^data = "[^"]*"|data = "/var/lib/raftcron/'$$kind'"|' examples/$$kind.toml \
-	    > $(DESTDIR)/etc/raftcron/$$kind.toml.example || exit; \
+	    > $(DESTDIR)$(ETC)/$$kind.toml.example || exit; \
 	done
-	install -m 0644 examples/worker.env $(DESTDIR)/etc/raftcron/worker.env.example
+	install -m 0644 examples/worker.env $(DESTDIR)$(ETC)/worker.env.example
 	install -m 0644 deploy/systemd/*.conf $(DESTDIR)$(DOCS)/systemd
 	install -m 0644 README.md CHANGELOG.md docs/*.md $(DESTDIR)$(DOCS)
 

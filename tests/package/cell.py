@@ -37,8 +37,15 @@ CRONTAB: Final = """
 @every 2s  echo $RAFTCRON_LAUNCH >> $HOME/witness
 #: name=demo/ping handler=shop.ping catchup=all
 @every 2s  "pong"
+#: name=demo/secret secret=PASSWORD:db/billing catchup=all
+@every 2s  test "$PASSWORD" = hunter2
 """
 """One row of the witness for each launch: more rows than launches would be a doubled one."""
+JOBS: Final = ("demo/witness", "demo/ping", "demo/secret")
+SWITCHING: Final = """
+#: name=demo/app user=app cwd=/
+@every 2s  id -un > /tmp/who-ran
+"""
 
 
 class PackagedCell:
@@ -61,6 +68,12 @@ class PackagedCell:
         self._configure(
             "executor",
             f'id = "e1"\ndata = "/var/lib/raftcron/executor"\nleaders = [{leaders}]\n[tls]\n{tls}',
+        )
+        self.machine.run("umask 077 && mkdir /etc/raftcron/secrets")
+        self._put("/etc/raftcron/secrets/db_billing", "hunter2", mode=0o600)
+        self._put(
+            "/etc/systemd/system/raftcron-executor.service.d/secrets.conf",
+            "[Service]\nLoadCredential=db_billing:/etc/raftcron/secrets/db_billing\n",
         )
         self._put("/etc/raftcron/worker-shop.env", "MODULE=shop\nPYTHONPATH=/srv/shop\n")
         self._put("/srv/shop/shop.py", HANDLERS)
@@ -101,11 +114,26 @@ class PackagedCell:
     def _configure(self, name: str, text: str) -> None:
         self._put(f"/etc/raftcron/{name}.toml", text)
 
-    def _put(self, path: str, text: str) -> None:
+    def _put(self, path: str, text: str, mode: int = 0o644) -> None:
         place = self.machine.root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-        place.chmod(0o644)
+        place.chmod(mode)
+
+    def become_root(self) -> None:
+        """Let the executor run as root, and commands as the user app, as its drop-in says."""
+        self.raftcron("pause 'demo/*'")
+        self.raftcron("executor drain e1 --wait --timeout 60s")
+        self.machine.run(
+            "useradd --system --no-create-home app && cp /usr/share/doc/raftcron/systemd/"
+            "raftcron-executor-root.conf /etc/systemd/system/raftcron-executor.service.d/root.conf"
+        )
+        place = self.machine.root / "etc" / "raftcron" / "executor.toml"
+        text = place.read_text().replace("/raftcron/executor", "/raftcron-executor")
+        place.write_text(text.replace("[tls]", 'users = ["app"]\n[tls]'))
+        self.machine.run("systemctl daemon-reload && systemctl start raftcron-executor")
+        self._put("/root/switching", SWITCHING)
+        self.raftcron("apply /root/switching --source switching")
 
     # ---- questions
 
@@ -147,7 +175,7 @@ class PackagedCell:
 
     def launches_go_on(self) -> None:
         """Wait for two more launches of each job."""
-        for job in ("demo/witness", "demo/ping"):
+        for job in JOBS:
             before = self.succeeded(job)
             self.machine.wait(
                 lambda job=job, before=before: self.succeeded(job) >= before + 2,

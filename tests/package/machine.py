@@ -46,15 +46,15 @@ def missing() -> str:
     return "" if os.getuid() == 0 else "root is needed"
 
 
-def make_archive() -> None:
-    """Make the root file system of a clean machine, once."""
-    if ARCHIVE.exists():
+def make_archive(archive: Path = ARCHIVE, packages: str = NEEDED) -> None:
+    """Make a root file system of Debian 12 with these packages, once."""
+    if archive.exists():
         return
-    ARCHIVE.parent.mkdir(exist_ok=True)
-    half = ARCHIVE.with_suffix(".half.tar")
-    options = ["--variant=minbase", f"--include={NEEDED}", "--quiet"]
+    archive.parent.mkdir(exist_ok=True)
+    half = archive.with_suffix(".half.tar")
+    options = ["--variant=minbase", f"--include={packages}", "--quiet"]
     subprocess.run(["mmdebstrap", *options, "bookworm", str(half), MIRROR], check=True)
-    half.rename(ARCHIVE)
+    half.rename(archive)
 
 
 class Machine:

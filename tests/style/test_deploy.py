@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -115,3 +117,25 @@ def test_machines_get_the_libraries_of_the_lock_and_nothing_to_build_with() -> N
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[<>=\[]", one)[0].replace(".", "-") for one in project["dependencies"]}
     assert needed <= installed.keys()
+
+
+def test_the_bill_of_materials_has_what_the_lock_has() -> None:
+    command = [sys.executable, "deploy/sbom.py"]
+    first, again = (
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert first == again, "the same lock gives the same bytes"
+    bill = json.loads(first)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    text = (ROOT / "deploy" / "requirements.lock").read_text()
+    locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
+    assert {one["name"]: one["version"] for one in bill["components"]} == locked
+    for one in bill["components"]:
+        [distribution] = one["externalReferences"]
+        hashes = [digest["content"] for digest in distribution["hashes"]]
+        assert hashes
+        assert all(f"sha256:{digest}" in text for digest in hashes)
+    references = {one["bom-ref"] for one in bill["components"]}
+    needed = {ref for one in bill["dependencies"] for ref in one["dependsOn"]}
+    assert references == needed, "every library is there because something needs it"

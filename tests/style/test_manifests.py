@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,12 @@ def test_compose_starts_what_there_is() -> None:
             }
         else:
             assert parse_executor_config(text.encode(), config).id == name
+
+
+def test_the_image_has_the_version_of_this_release() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    [image] = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["images"]
+    assert image["newTag"] == version
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    images = {service["image"] for service in services.values()}
+    assert images == {f"${{RAFTCRON_IMAGE:-localhost/raftcron:{version}}}"}
