@@ -37,6 +37,8 @@ _DID: Final = {
     "test-alert": "tested channel",
     "grant-role": "granted a role to", "revoke-role": "revoked a role of",
     "create-token": "made", "revoke-tokens": "revoked", "revoke-certificates": "revoked",
+    "grant-executor": "granted something to", "revoke-executor": "revoked all grants of",
+    "replace": "replaced", "grow": "added", "restore": "restored",
 }  # fmt: skip
 
 
