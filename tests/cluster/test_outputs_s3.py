@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import shutil
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -104,6 +107,30 @@ async def test_a_url_is_good_for_one_object_its_length_and_its_checksum(
     await put(place.url, place.headers, good, 7)
     await put(place.url, place.headers, good, 7)
     assert minio.get(name, 100) == b"printed"
+
+
+async def test_a_url_that_somebody_recorded_gives_nothing_but_the_same_bytes(
+    minio: S3Store, tmp_path: Path
+) -> None:
+    """Replay: the URL, or the whole request, is sent again by somebody who saw it."""
+    good, other = tmp_path / "good", tmp_path / "other"
+    good.write_bytes(b"printed")
+    other.write_bytes(b"PRINTED")
+    place = signed(minio, "recorded", b"printed")
+    await put(place.url, place.headers, good, 7)
+    before = minio.head("recorded")
+    await put(place.url, place.headers, good, 7)
+    with pytest.raises(PutFailed, match="answers 400"):
+        await put(place.url, place.headers, other, 7)
+    for method in ("GET", "DELETE", "POST"):
+        asked = urllib.request.Request(place.url, headers=place.headers, method=method)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            await asyncio.to_thread(urllib.request.urlopen, asked, timeout=30)
+        assert refused.value.code in (400, 403, 405, 501), method
+    after = minio.head("recorded")
+    assert before is not None
+    assert after is not None
+    assert (after.size, minio.get("recorded", 100)) == (before.size, b"printed")
 
 
 async def test_a_url_expires(minio: S3Store, tmp_path: Path) -> None:

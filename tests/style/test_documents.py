@@ -167,6 +167,15 @@ def test_the_configuration_in_documents_can_be_read() -> None:
         parse_replica_config(found[0] + one, "backup.md")
 
 
+def test_tests_that_documents_name_exist() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", documents()["docs/attacks.md"])
+    assert len(named) > 80
+    missing = [
+        f"{file}::{name}" for file, name in named if f"def {name}(" not in files().get(file, "")
+    ]
+    assert missing == []
+
+
 def test_constants_in_designs_exist() -> None:
     texts = "\n".join(text for name, text in files().items() if name.endswith(".py"))
     missing = [
