@@ -88,6 +88,12 @@ class BackupStore:
         self.cell = cell
         self._trust = trust
 
+    @property
+    def _strict(self) -> Trust | None:
+        """The trust that takes nothing unsigned."""
+        trust = self._trust
+        return msgspec.structs.replace(trust, takes_unsigned=False) if trust is not None else None
+
     # --- segments
 
     def put_segment(self, path: Path) -> bool:
@@ -193,37 +199,54 @@ class BackupStore:
         """Return the manifests, newest first, and the errors of those that cannot be read or do not
         count. What a certificate has signed does not count if any manifest says that it is revoked.
         """
-        found: list[tuple[Manifest, str]] = []
+        found, doubted, skipped = self._judged(self._trust)
+        found.sort(key=lambda one: one.position, reverse=True)
+        return found, skipped + [error for _, error in doubted]
+
+    def _judged(
+        self, trust: Trust | None
+    ) -> tuple[list[Manifest], list[tuple[Manifest, SnapshotError]], list[SnapshotError]]:
+        """Return the manifests that count, those that do not, and why, and the errors of those that
+        cannot be read."""
+        signed: list[tuple[Manifest, str]] = []
+        doubted: list[tuple[Manifest, SnapshotError]] = []
         skipped: list[SnapshotError] = []
         for entry in self.store.list(layout.snapshots_prefix(self.cell)):
             place = layout.parse_manifest_object(entry.name)
             if place is None:
                 continue
             try:
-                manifest, signer = self._read(entry.name, Manifest, MANIFEST_BYTES_MAX)
+                manifest, body = self._read(entry.name, Manifest, MANIFEST_BYTES_MAX)
                 if manifest.place != place:
                     raise SnapshotCorrupt(entry.name, "it is the manifest of another snapshot")
-                found.append((manifest, signer))
             except ObjectMissing:
                 continue  # a pruning deleted it after the listing
             except SnapshotError as error:
                 skipped.append(error)
-        revoked = {digest for manifest, signer in found if signer for digest in manifest.revoked}
-        for manifest, signer in found:
+                continue
+            try:
+                signed.append((manifest, trust.check(entry.name, body) if trust else ""))
+            except SnapshotUntrusted as error:
+                doubted.append((manifest, error))
+        revoked = {digest for manifest, signer in signed if signer for digest in manifest.revoked}
+        for manifest, signer in signed:
             if signer in revoked:
                 name = layout.manifest_object(self.cell, *manifest.place)
                 text = f"the certificate that signed it was revoked later: {signer}"
-                skipped.append(SnapshotUntrusted(name, text))
-        manifests = [manifest for manifest, signer in found if signer not in revoked]
-        manifests.sort(key=lambda one: one.position, reverse=True)
-        return manifests, skipped
+                doubted.append((manifest, SnapshotUntrusted(name, text)))
+        return [one for one, signer in signed if signer not in revoked], doubted, skipped
 
-    def _read(self, name: str, kind: type[M], bytes_max: int) -> tuple[M, str]:
-        """Return the manifest or marker at `name`, and the digest of the certificate that signed
-        it, "" if none did or this cell has none."""
+    def _read(self, name: str, kind: type[M], bytes_max: int) -> tuple[M, bytes]:
+        """Return the manifest or marker at `name`, and the bytes that a signature is in."""
         content = _whole(name, partial(self.store.get, name, bytes_max))
-        value = decode(content, name, self.cell, kind)
-        return value, self._trust.check(name, body_of(content)) if self._trust is not None else ""
+        return decode(content, name, self.cell, kind), body_of(content)
+
+    def _read_marker(self, name: str, trust: Trust | None) -> Generation:
+        """Return the marker of a generation, if it counts."""
+        marker, body = self._read(name, Generation, GENERATION_BYTES_MAX)
+        if trust is not None:
+            trust.check(name, body)
+        return marker
 
     def fetch_snapshot(self, manifest: Manifest, directory: Path) -> SnapshotFile:
         """Fetch a snapshot into `directory`; verify the file, and compare it with its manifest.
@@ -271,7 +294,7 @@ class BackupStore:
         for entry in self.store.list(layout.generations_prefix(self.cell)):
             if layout.parse_generation_object(entry.name) is not None:
                 with contextlib.suppress(SnapshotError, ObjectMissing):
-                    found.append(self._read(entry.name, Generation, GENERATION_BYTES_MAX)[0])
+                    found.append(self._read_marker(entry.name, self._trust))
         return sorted(found, key=lambda one: one.generation)
 
     def newest_generation(self) -> int:
@@ -294,13 +317,11 @@ class BackupStore:
         newest, refused = self.newest_generation(), list[SnapshotError]()
         if self._trust is None or newest <= generation:
             return newest if newest > generation else 0
-        strict = msgspec.structs.replace(self._trust, takes_unsigned=False)
-        trusted = BackupStore(self.store, self.cell, strict)
         for entry in self.store.list(layout.generations_prefix(self.cell)):
             number = layout.parse_generation_object(entry.name)
             if number is not None and number > generation:
                 try:
-                    trusted._read(entry.name, Generation, GENERATION_BYTES_MAX)
+                    self._read_marker(entry.name, self._strict)
                 except SnapshotError as error:
                     refused.append(error)
                 else:
@@ -327,7 +348,7 @@ class BackupStore:
         if is_new and is_safe:
             return
         # A restore that was overwritten may notice it here.
-        found, _ = self._read(name, Generation, GENERATION_BYTES_MAX)
+        found = self._read_marker(name, self._trust)
         if found.id != generation.id:
             who = f"by {found.by or 'somebody'} on {found.host or 'some machine'}"
             raise GenerationTaken(name, f"generation {found.generation} was begun {who}")
@@ -346,17 +367,25 @@ class BackupStore:
         `wanted` are the names of the segments in the cell's catalog. If a manifest cannot be read,
         its segments are unknown, so no segment is deleted. A snapshot that is missing, or has
         another size than its manifest says, does not count as kept; an older one is kept instead.
+        Nor do manifests that no replica has signed, in a cell with certificates.
 
         `generation` is the generation of that catalog. If a later generation was begun, nothing is
         deleted: a restore may be fetching objects that this catalog does not contain.
         """
-        manifests, skipped = self.manifests()
+        manifests, doubted, skipped = self._judged(self._strict)
+        others = [one for one, _ in doubted]
         listed = self.store.list(layout.snapshots_prefix(self.cell))
         places = ((layout.parse_snapshot_object(entry.name), entry) for entry in listed)
         stored = {place: entry for place, entry in places if place is not None}
         sizes = {place: entry.size for place, entry in stored.items()}
-        broken = {one.place for one in manifests if sizes.get(one.place) != one.file_bytes}
+        every = [*manifests, *others]
+        broken = {one.place for one in every if sizes.get(one.place) != one.file_bytes}
         old = snapshots_to_delete(manifests, policy, broken)
+        # Of what does not count, nothing takes the place of what does; and it goes with time.
+        newest = max((one.position for one in manifests), default=None)
+        older = [one for one in others if newest is None or one.position < newest]
+        aged = snapshots_to_delete([*manifests, *older], policy, broken)
+        old += [one for one in aged if one in older]
         # A call may hang, so the generation is checked before each deletion.
         if self._is_over(generation):
             return Pruned(skipped=skipped)
@@ -368,14 +397,14 @@ class BackupStore:
         if skipped or self._is_over(generation):
             return Pruned(names, skipped=skipped)
         # Snapshots without a manifest: an upload or a pruning was interrupted.
-        named = {one.place for one in manifests}
+        named = {one.place for one in every}
         orphans = [
             layout.snapshot_object(self.cell, *place)
             for place, entry in stored.items()
             if place not in named and entry.modified_ms < now_ms - GRACE_MS
         ]
         self.store.delete(orphans)
-        kept = [one for one in manifests if one.place not in gone]
+        kept = [one for one in every if one.place not in gone]
         ages = {name: entry.modified_ms for name, entry in self.segments().items()}
         segments = segments_to_delete(ages, kept, wanted, now_ms)
         if self._is_over(generation):

@@ -29,7 +29,7 @@ from snapshots.retention import SnapshotPolicy
 from snapshots.signed import Trust
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.api_rig import run_cli
-from tests.unit.backup_store_rig import back_up, snapshot_file
+from tests.unit.backup_store_rig import back_up, segment_file, snapshot_file
 from tests.unit.certs_rig import Certs
 from tests.unit.restore_rig import CELL, Backed
 from tests.unit.test_restore_command import Place, told
@@ -129,10 +129,11 @@ def test_an_old_manifest_under_a_new_name_does_not_count(
     )  # fmt: skip
     (manifest,), skipped = BackupStore(store, CELL, ours).manifests()
     assert manifest.index == 100
-    assert [(type(one), one.name) for one in skipped] == [
-        (SnapshotUntrusted, newer), (SnapshotUntrusted, manifest_object(CELL, 1, 3, 901)),
-    ]  # fmt: skip
-    assert "not of these bytes under this name" in str(skipped[0])
+    copied, renamed = skipped
+    assert copied.name == newer
+    assert "it is the manifest of another snapshot" in str(copied)
+    assert renamed.name == manifest_object(CELL, 1, 3, 901)
+    assert "not of these bytes under this name" in str(renamed)
 
 
 def test_another_snapshot_in_the_place_of_the_one_that_was_signed_is_refused(
@@ -221,6 +222,50 @@ def test_what_nobody_signed_counts_only_where_a_person_says_so(
     stored(store, tmp_path, 100, ours)
     forge(store, name, lambda body: body.partition(b',\n "signed"')[0])
     assert isinstance(refusal(store, ours), SnapshotUnsigned), "the signature was cut off"
+
+
+# ---- retention
+
+
+def indexes(store: MemoryStore) -> list[int]:
+    """The positions of all manifests that are stored, whoever wrote them."""
+    return [one.index for one in BackupStore(store, CELL).manifests()[0]]
+
+
+def test_forged_manifests_take_the_place_of_none_that_count(
+    certs: Certs, store: MemoryStore, tmp_path: Path
+) -> None:
+    ours = trust(replica(certs), takes_unsigned=True)
+    for index in (100, 101, 102):
+        stored(store, tmp_path, index, ours)
+    for index in range(900, 905):
+        stored(store, tmp_path, index, None)
+    backup_store = BackupStore(store, CELL, ours)
+    pruned = backup_store.prune(SnapshotPolicy(newest=2, daily=0), 0, ())
+    assert len(pruned.snapshots) == 1
+    assert indexes(store) == [904, 903, 902, 901, 900, 102, 101]
+
+
+@pytest.mark.parametrize("how", ["unsigned", "other authority", "revoked"])
+def test_what_counts_no_more_goes_with_time_and_keeps_no_segment_for_ever(
+    certs: Certs, store: MemoryStore, tmp_path: Path, how: str
+) -> None:
+    before = replica(certs, authority="old") if how == "other authority" else replica(certs)
+    revoked = [digest_of(before)] if how == "revoked" else []
+    segment = segment_file(tmp_path, 1)
+    for index in (100, 101, 102):
+        signer = None if how == "unsigned" else trust(before)
+        back_up(BackupStore(store, CELL, signer), tmp_path, index, [segment])
+    ours = trust(replica(certs), takes_unsigned=True, revoked=lambda: revoked)
+    backup_store, policy = BackupStore(store, CELL, ours), SnapshotPolicy(newest=3, daily=0)
+    left = []
+    for index in (103, 104, 105):
+        stored(store, tmp_path, index, ours)
+        pruned = backup_store.prune(policy, 1 << 50, ())
+        assert pruned.skipped == []
+        left.append(indexes(store))
+    assert left == [[103, 102, 101], [104, 103, 102], [105, 104, 103]]
+    assert backup_store.segments() == {}, "the last manifest that named it is gone"
 
 
 # ---- markers of generations
