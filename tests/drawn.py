@@ -25,7 +25,7 @@ FOLLOWED_SEEDS: Final = 2
 OVERLOAD_SEEDS: Final = 1
 """Of each kind of overload."""
 ENGINE_SEEDS: Final = 12
-"""Of the consensus engine under faults: one of each kind of faults, and one more."""
+"""Of the consensus engine under faults: one of each kind of faults."""
 STORY_SEEDS: Final = 1
 """Of each story of the engine."""
 LAUNCH_MUTANTS: Final = ("epoch-at-executors", "fence", "known-names", "overlap")
