@@ -2,8 +2,8 @@
 
     python -m bench.flood [--seconds 20] [--flood 20000] [--json]
 
-Three replicas and one executor with its default configuration. One worker with 64 threads serves
-both handlers, so they share its slots and what may wait there. Ten small tenants launch each second
+Three replicas and one executor with the default buffer. One worker with 64 threads serves both
+handlers, so they share its slots and what may wait there. Ten small tenants launch each second
 one launch of the handler `flooded`, one of the handler `other`, and one command each. Then a huge
 tenant has `--flood` launches of `flooded` due in the same second, each 20 ms long. It is measured
 twice, each time with a new cell: with the limit that an operator would set, `raftcron limit set
