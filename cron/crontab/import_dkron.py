@@ -80,7 +80,7 @@ def _import(job: dict[str, Any], by_name: dict[str, Any], imported: Imported) ->
         "name": plain_name(name),
         "schedule": schedule,
         "zone": zone,
-        # The second one is dkron's before version 1; its guide still has it.
+        # The second one is of early releases of dkron; its documents still have it.
         "command": config.get("command") or job.get("command") or "",
         "stdin": base64.b64decode(config.get("payload") or "", validate=True).decode() or None,
         "env": _environment(config.get("env") or "") or None,
