@@ -52,6 +52,8 @@ LIST_S: Final = 60.0
 _EXCHANGE: Final = "raftcron.exchange"
 _BUG: Final = Refusal(500, "bug", "a bug ended the request; see the replica's log")
 
+_ABSENT: Final = "\n"
+"""What no header says."""
 Endpoint = Callable[[Exchange, str], Any]
 Metrics = Callable[[], Awaitable[tuple[str, bytes]]]
 """Returns the metrics of this replica, as a content type and a body."""
@@ -164,8 +166,7 @@ class Application:
                 raise Refusal(404, "unknown_path", f"{route.path}: {route.field} is empty")
             read = await self._read(exchange, route, path_value)
             shown = shown_by(exchange)
-            stale = ((STALE, "1"),) if exchange.header(STALE) == "1" else ()
-            with reading(stale) as how, calling(shown):
+            with reading(_staleness(exchange)) as how, calling(shown):
                 check = self._rechecked(route.rpc, read.request, shown)
                 is_change = route.rpc.where is Where.CHANGE
                 async with (self._changing if is_change else self._reading).turn():
@@ -295,6 +296,18 @@ class _Resource:
             text = f"{scope['path'][:200]} has no {exchange.method[:20]}"
             raise Refusal(405, "method", text, f"it has {self._allowed}", allow=self._allowed)
         await endpoint(exchange, next(iter(scope["path_params"].values()), ""))
+
+
+def _staleness(exchange: Exchange) -> tuple[tuple[str, str], ...]:
+    """Return what a request says of how old its answer may be, as a call's metadata.
+
+    Raises:
+        InvalidInput: it says something else than 1, which might be meant as a yes.
+    """
+    said = exchange.header(STALE, absent=_ABSENT)
+    if said not in (_ABSENT, "1"):
+        raise InvalidInput(f"{STALE} is {said[:40]!r}, not 1", "write 1, or leave it out")
+    return ((STALE, said),) if said == "1" else ()
 
 
 def _fixed(make: Callable[[], Answer]) -> Endpoint:

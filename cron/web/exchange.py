@@ -78,9 +78,10 @@ class Exchange:
             self.header("transfer-encoding")
         )
 
-    def header(self, name: str) -> str:
-        """Return the value of a header, "" where there is none."""
-        return self._headers.get(name.encode(), b"").decode("latin-1").strip()
+    def header(self, name: str, absent: str = "") -> str:
+        """Return the value of a header, `absent` where there is none."""
+        value = self._headers.get(name.encode())
+        return absent if value is None else value.decode("latin-1").strip()
 
     def check_head(self) -> None:
         """Check that the request line and the headers are small (uvicorn bounds only those that do

@@ -413,7 +413,12 @@ async def test_a_stale_read_is_answered_at_once_and_says_how_old_it_is() -> None
     async with site(FakeBackend(jobs=jobs)) as served:
         fresh = await served.ask("GET", "/v1/jobs")
         stale = await served.ask("GET", "/v1/jobs", headers={"raftcron-stale": "1"})
+        others = [
+            await served.ask("GET", "/v1/jobs", headers={"raftcron-stale": value})
+            for value in ("yes", "")
+        ]
     assert seen == [False, True]
+    assert [(one.status, one.json["code"]) for one in others] == [(400, "invalid_input")] * 2
     assert "raftcron-behind" not in fresh.headers
     assert stale.headers["raftcron-behind"] == '{"replica":"r2","index":7,"known":9,"age_ms":120}'
 
