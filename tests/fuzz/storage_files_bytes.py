@@ -19,7 +19,7 @@ import msgspec
 from snapshots import format as form
 from snapshots import manifest, zstd
 from snapshots.disk import create, put_frames, read_snapshot, verify_snapshot
-from snapshots.encrypted import EncryptedStore, Key
+from snapshots.encrypted import EncryptedStore, FileKeys, Key
 from snapshots.errors import SnapshotError, StoreError
 from snapshots.format import SegmentHeader, SnapshotHeader
 from snapshots.layout import parse_segment_name, parse_snapshot_name, segment_name, snapshot_name
@@ -29,6 +29,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fuzz.subject import Finding, Subject, check_same
 
 CELL: Final = "prod"
+_KEYS: Final = FileKeys([Key.of(bytes(32))])
 _SNAPSHOT: Final = SnapshotHeader(CELL, 1, 7, 4711, bytes(16), 1_795_190_400_000)
 _SEGMENT: Final = SegmentHeader(CELL, 1, 3, "runs", 10, 20, 3, bytes(16))
 _SHM: Final = Path("/dev/shm")
@@ -103,7 +104,7 @@ def sealed_manifest(content: bytes) -> bool:
 def encrypted(content: bytes) -> bool:
     """As an object of an encrypted store: only what was put there comes out."""
     inner = MemoryStore()
-    store = EncryptedStore(inner, [Key.of(bytes(32))], inner.url)
+    store = EncryptedStore(inner, _KEYS, inner.url)
     inner.objects["a/b"] = content
     place = Path(_FOLDER.name) / "got"
     found = []
@@ -154,7 +155,7 @@ _SECRET: Final = b"what is stored"
 
 def _stored() -> bytes:
     inner = MemoryStore()
-    EncryptedStore(inner, [Key.of(bytes(32))], inner.url).put("a/b", _SECRET)
+    EncryptedStore(inner, _KEYS, inner.url).put("a/b", _SECRET)
     return inner.objects["a/b"]
 
 
