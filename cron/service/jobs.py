@@ -88,6 +88,7 @@ def of_job(
         last=last,
         needs=_needs(record, job, shows_payload=shows_payload),
         held=unreadable(job.schedule),
+        alerts=alert_texts(job.alerts) if job.alerts else [],
     )
 
 
@@ -189,7 +190,7 @@ async def resume(replica: Replica, request: ResumeRequest) -> PauseReport:
 
 
 async def _matching(
-    replica: Replica, request: PauseRequest | ResumeRequest, most: int = PAUSED_AT_ONCE
+    replica: Replica, request: PauseRequest | ResumeRequest, most: int | None = None
 ) -> tuple[list[str], int]:
     """Return the jobs that a request is about, and how many come after this portion of them."""
     records = list(replica.state.jobs.values())
@@ -198,7 +199,7 @@ async def _matching(
     if not names and not request.after:
         raise no_such_job(request.pattern)
     names = names[bisect_right(names, request.after) :]
-    portion = names[:most] if request.is_portion else names
+    portion = names[: most or PAUSED_AT_ONCE] if request.is_portion else names
     return portion, len(names) - len(portion)
 
 
@@ -311,8 +312,6 @@ async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
             gate = gates.of(record, record.job, now_ms)
             if gate is not None:
                 shown = msgspec.structs.replace(shown, gate=of_gate(gate))
-            if (own := replica.state.alerts.own.get(name)) is not None:
-                shown = msgspec.structs.replace(shown, alerts=alert_texts(own))
             views.append(shown)
     return views
 

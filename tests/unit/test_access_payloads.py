@@ -35,6 +35,9 @@ class NoRows(Rows):
     async def newest_of_each(self, _names: Any, _limit: int) -> dict[str, Any]:
         return {}
 
+    async def ends_before(self, _index: int) -> tuple[int, dict[str, bytes]]:
+        return 0, {}
+
 
 class Seeing:
     """A cell with jobs and a task that have payloads, asked by anybody."""

@@ -15,6 +15,8 @@ from cron.api.executors import (
     DrainRequest,
     DuplicateIdView,
     ExecutorDetail,
+    ExecutorGrantsReport,
+    ExecutorGrantView,
     ExecutorQuery,
     ExecutorReport,
     ExecutorsReport,
@@ -115,6 +117,12 @@ CALLS = [
         ),
     ),
     ("drain", (DrainRequest(executor="e1", is_over=True),), None, ExecutorView(id="e1")),
+    (
+        "executor_grants",
+        (),
+        None,
+        ExecutorGrantsReport(grants=[ExecutorGrantView(executor="e1", pools=["mail"])]),
+    ),
     (
         "queues",
         (QueueQuery(tenant="acme"),),

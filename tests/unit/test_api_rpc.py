@@ -25,6 +25,8 @@ def sample(annotation: Any, seed: int) -> Any:
         return sample(get_args(annotation)[0], seed)
     if get_origin(annotation) is list:
         return [sample(get_args(annotation)[0], seed + n) for n in (1, 2)]
+    if get_origin(annotation) is tuple:
+        return (sample(get_args(annotation)[0], seed),)
     if annotation is bool:
         return True
     if annotation is int:

@@ -131,6 +131,7 @@ async def test_jobs_long_says_all_of_a_job_line_by_line():
     async with serving(FakeBackend(jobs=[view])) as server:
         result = await run_cli("jobs", "a", "--long", server=server)
         in_json = await run_cli("jobs", "a", "-l", "-o", "json", server=server)
+    assert result.stdout, (result.stderr, result.exception)
     lines = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
     assert lines[0] == ["a"]
     assert ["priority", "0"] in lines

@@ -333,7 +333,7 @@ def test_two_devs_do_not_share_a_folder(
 def test_wrong_targets_start_nothing(refused: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "targets.toml"
     path.write_text('[pigeon]\nhosts = ["*"]\n')
-    assert "unknown field `pigeon`" in refused(targets=str(path))
+    assert "pigeon: not a known key" in refused(targets=str(path))
 
 
 def test_a_crontab_with_errors_starts_nothing(refused: Callable[..., str], tmp_path: Path) -> None:

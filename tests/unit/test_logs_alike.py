@@ -83,14 +83,20 @@ def test_a_worker_says_at_once_and_again_what_it_waits_for(
 ) -> None:
     happened: list[str] = []
 
-    def rest(*_: object) -> tuple[list[int], list[int], list[int]]:
-        happened.append("rest")
-        if happened.count("rest") == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return [], [], []
+    class Rest:
+        """Nothing comes while the worker waits."""
+
+        def register(self, _fd: int, _events: int) -> None:
+            pass
+
+        def poll(self, _ms: float) -> list[tuple[int, int]]:
+            happened.append("rest")
+            if happened.count("rest") == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return []
 
     monkeypatch.setattr(embedded, "say", happened.append)
-    monkeypatch.setattr(embedded.select, "select", rest)
+    monkeypatch.setattr(embedded.select, "poll", Rest)
     monkeypatch.setattr(embedded, "SAY_EVERY_MS", 0, raising=False)
     said = WorkerOptions(app="shop", executor=str(tmp_path / "workers.sock"))
     assert embedded.serve(Registry(), ChildOptions(worker=said)) == 0

@@ -44,6 +44,8 @@ NOT_KEPT = {
     "followers",
     "unfollowed",
     "_follows",
+    "pausing",
+    "failing",
     "measured",
     "earlier_bytes",
     "earlier_order",

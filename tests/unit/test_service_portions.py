@@ -139,6 +139,7 @@ async def test_a_long_change_says_after_each_portion_how_far_it_is(
             async with serving(backend) as server:
                 done = await run_cli(command, "*/*", server=server)
                 programs = await run_cli(command, "*/*", "-o", "json", server=server)
+    assert done.exit_code == 0, (done.stdout, done.stderr, done.exception)
     assert done.stderr == f"raftcron: {command}d 2 of 5 jobs\nraftcron: {command}d 4 of 5 jobs\n"
     assert done.stdout.splitlines() == [f"{name} {command}d" for name in "abcde"]
     assert [request.after for _, (request,) in backend.calls][:3] == ["", "default/b", "default/d"]

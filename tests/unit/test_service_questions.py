@@ -382,9 +382,9 @@ async def test_many_jobs_are_listed_in_turns_with_what_ticks(
     rig.put(*(job(f"j{number}") for number in range(3 * TURN_ITEMS)))
     of_job = jobs.of_job
 
-    def counted(*given: Any) -> JobView:
+    def counted(*given: Any, **how: Any) -> JobView:
         shown[0] += 1
-        return of_job(*given)
+        return of_job(*given, **how)
 
     async def tick() -> None:
         while True:
