@@ -375,6 +375,14 @@ RESCHEDULE: Final = unary(
     (Action.CANCEL_TASK, reach.task),
     service=tasks.SERVICE,
 )
+RESCHEDULE_MANY: Final = unary(
+    "RescheduleMany",
+    tasks.RescheduleManyRequest,
+    tasks.TasksReport,
+    Where.CHANGE,
+    (Action.CANCEL_TASK, reach.tasks),
+    service=tasks.SERVICE,
+)
 RUN_NOW: Final = unary(
     "RunNow",
     tasks.TaskNames,
@@ -390,6 +398,14 @@ GET: Final = unary(
     tasks.TaskView,
     Where.ANY,
     (Action.READ_TASK, reach.task),
+    service=tasks.SERVICE,
+)
+GET_MANY: Final = unary(
+    "GetMany",
+    tasks.TasksQuery,
+    tasks.TasksReport,
+    Where.ANY,
+    (Action.READ_TASK, reach.tasks),
     service=tasks.SERVICE,
 )
 LIST: Final = unary(

@@ -566,6 +566,36 @@ class RescheduleRequest(Request, frozen=True, kw_only=True):
         return within_ten_years(asked_ms, now_ms)
 
 
+class RescheduleManyRequest(Request, frozen=True, kw_only=True):
+    """Change up to 1,000 tasks that wait, each as `RescheduleRequest` says; each has an error of
+    its own. Who asks is `by` of the whole request."""
+
+    tasks: list[RescheduleRequest]
+    by: Person = ""
+
+    def check(self) -> None:
+        """Refuse no tasks, too many, and one that is named twice."""
+        checks.between(len(self.tasks), 1, TASKS_MAX, "number of tasks")
+        if len(set(self.names)) < len(self.tasks):
+            raise InvalidInput("a task is named twice", "say all of its changes at once")
+
+    @property
+    def names(self) -> list[str]:
+        """Return the tasks that it names."""
+        return [one.name for one in self.tasks]
+
+
+class TasksQuery(Request, frozen=True, kw_only=True):
+    """Up to 1,000 tasks that are asked about. The answer has them as a list shows them, without
+    payloads and attempts."""
+
+    names: Annotated[list[str], _names]
+
+    def check(self) -> None:
+        """Refuse no names."""
+        checks.between(len(self.names), 1, TASKS_MAX, "number of tasks")
+
+
 class TaskQuery(Request, frozen=True, kw_only=True):
     """A task that is asked about."""
 

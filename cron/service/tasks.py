@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -12,11 +12,12 @@ from cron.errors import CronError, InvalidInput, LimitExceeded, NotNow, Revision
 from cron.launch_state import LaunchState
 from cron.service import spilled
 from cron.service.replica import Replica
-from cron.service.submitting import DONE, error_view
+from cron.service.submitting import BYTES_AT_ONCE, DONE, error_view
 from cron.service.task_views import listed, unknown_task, view_of
 from cron.state import tasks as t
 from cron.state.commands import Command
 from cron.state.outcome import Verdict
+from cron.state.state import State
 from launcher.protocol.names import short_job_name
 
 SHOWN_MAX: Final = api.TASKS_MAX
@@ -118,6 +119,20 @@ def _report(
     )
 
 
+async def get_many(replica: Replica, request: api.TasksQuery) -> api.TasksReport:
+    """Return tasks by name as a list shows them; those that are not there are errors."""
+    found = [await spilled.read(replica, name) for name in request.names]
+    state, now_ms = replica.state, replica.clock.wall_ms()
+    views = [view_of(state, one, now_ms) for one in found if one and one.queue in state.queues]
+    known = {view.task for view in views}
+    lacks = [name for name in request.names if name not in known]
+    return api.TasksReport(
+        count=len(views),
+        tasks=views,
+        errors=[api.RefusedTask(name, error_view(unknown_task(name))) for name in lacks],
+    )
+
+
 async def reschedule(replica: Replica, request: api.RescheduleRequest) -> api.TaskView:
     """Give a task that waits another time, priority or payload.
 
@@ -125,35 +140,95 @@ async def reschedule(replica: Replica, request: api.RescheduleRequest) -> api.Ta
         UnknownTask: there is no such task. NotNow: it has begun or is over. RevisionConflict: it
             was changed meanwhile. InvalidInput, LimitExceeded: the time or payload cannot be.
     """
-    name, payload = request.name, request.payload
+    refused = await _rescheduled(replica, [request], request.by)
+    if request.name in refused:
+        raise refused[request.name]
+    task = replica.state.tasks.get(request.name)
+    if task is None:  # another entry has forgotten it
+        raise unknown_task(request.name)
+    return view_of(replica.state, task, replica.clock.wall_ms())
 
-    def build(_names: tuple[str, ...], now_ms: int) -> Command:
-        item = t.RescheduleItem(
-            name,
-            request.revision,
-            request.due_ms(now_ms) if request.has_time else -1,
-            request.priority,
-            None if payload is msgspec.UNSET else bytes(payload).strip(),
-            request.delay_ms >= 0,
-        )
-        return t.RescheduleTasks((item,), request.by)
 
-    (verdict,) = await spilled.change(replica, (name,), build)
+async def reschedule_many(replica: Replica, request: api.RescheduleManyRequest) -> api.TasksReport:
+    """Reschedule tasks, each by itself; those that are refused are errors of the report."""
+    refused = await _rescheduled(replica, request.tasks, request.by)
+    done = [name for name in request.names if name not in refused]
+    return _report(replica, done, [*refused.items()])
+
+
+async def _rescheduled(
+    replica: Replica, asked: Sequence[api.RescheduleRequest], by: str
+) -> dict[str, CronError]:
+    """Commit changes of tasks that wait, in portions that fit into an entry; return why some were
+    refused, by name."""
+    by_name, refused = {one.name: one for one in asked}, dict[str, CronError]()
+
+    def build(names: tuple[str, ...], now_ms: int) -> Command:
+        items = tuple(_item(by_name[name], now_ms) for name in names)
+        return t.RescheduleTasks(items, by)
+
+    good: list[api.RescheduleRequest] = []
+    for one in asked:
+        try:
+            _item(one, replica.clock.wall_ms())
+            good.append(one)
+        except InvalidInput as error:
+            refused[one.name] = error
+    for names in _portions(good):
+        for name, verdict in zip(names, await spilled.change(replica, names, build), strict=True):
+            why = _refusal(replica.state, by_name[name], verdict)
+            if why is not None:
+                refused[name] = why
+    return refused
+
+
+def _portions(asked: Sequence[api.RescheduleRequest]) -> Iterator[list[str]]:
+    """Yield the names of tasks in portions whose new payloads fit into an entry."""
+    names: list[str] = []
+    size = 0
+    for one in asked:
+        more = 0 if one.payload is msgspec.UNSET else len(one.payload)
+        if names and size + more > BYTES_AT_ONCE:
+            yield names
+            names, size = [], 0
+        names.append(one.name)
+        size += more
+    if names:
+        yield names
+
+
+def _item(asked: api.RescheduleRequest, now_ms: int) -> t.RescheduleItem:
+    """Return a change as State takes it.
+
+    Raises:
+        InvalidInput: its time is too far ahead.
+    """
+    return t.RescheduleItem(
+        asked.name,
+        asked.revision,
+        asked.due_ms(now_ms) if asked.has_time else -1,
+        asked.priority,
+        None if asked.payload is msgspec.UNSET else bytes(asked.payload).strip(),
+        asked.delay_ms >= 0,
+    )
+
+
+def _refusal(state: State, asked: api.RescheduleRequest, verdict: Verdict) -> CronError | None:
+    """Return why State has not changed a task, None if it has."""
+    task, short = state.tasks.get(asked.name), short_job_name(asked.name)
     if verdict is Verdict.ON_DISK:
-        raise spilled.no_room(name)
-    state, short = replica.state, short_job_name(name)
-    task = state.tasks.get(name)
+        return spilled.no_room(asked.name)
     if verdict is Verdict.UNKNOWN_TASK or task is None:
-        raise unknown_task(name)
+        return unknown_task(asked.name)
     if verdict is Verdict.ENDED:
-        raise NotNow(f"task {short} is over: {task.state.label}", "submit another one")
+        return NotNow(f"task {short} is over: {task.state.label}", "submit another one")
     if verdict is Verdict.WRONG_STATE:
-        raise NotNow(f"task {short} has its launch already", "cancel it, or let it run")
+        return NotNow(f"task {short} has its launch already", "cancel it, or let it run")
     if verdict is Verdict.STALE_REVISION:
-        text = f"task {short} has revision {task.revision}, not {request.revision}"
-        raise RevisionConflict(text, "look at it again")
+        text = f"task {short} has revision {task.revision}, not {asked.revision}"
+        return RevisionConflict(text, "look at it again")
     if verdict is Verdict.TOO_MANY:
-        raise LimitExceeded("the cell has no room for more payloads", "try again later")
+        return LimitExceeded("the cell has no room for more payloads", "try again later")
     if verdict is not Verdict.ACCEPTED:
-        raise InvalidInput(f"task {short} is not changed: {verdict.label}")
-    return view_of(state, task, replica.clock.wall_ms())
+        return InvalidInput(f"task {short} is not changed: {verdict.label}")
+    return None

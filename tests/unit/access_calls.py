@@ -65,12 +65,14 @@ from cron.api.snapshots import SaveRequest, SegmentRequest, SnapshotsRequest
 from cron.api.task_queues import PutQueuesRequest, TaskQueuesQuery
 from cron.api.tasks import (
     CancelRequest,
+    RescheduleManyRequest,
     RescheduleRequest,
     SubmitRequest,
     TaskFilter,
     TaskListQuery,
     TaskNames,
     TaskQuery,
+    TasksQuery,
     TaskSubmission,
     WatchRequest,
 )
@@ -171,6 +173,10 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     ),
     "Cancel": (CancelRequest(names=[TASK]), TASKERS, "tenant"),
     "Reschedule": (RescheduleRequest(name=TASK, delay_ms=0), TASKERS, "tenant"),
+    "RescheduleMany": (
+        RescheduleManyRequest(tasks=[RescheduleRequest(name=TASK, delay_ms=0)]), TASKERS, "tenant"
+    ),
+    "GetMany": (TasksQuery(names=[TASK]), ALL, "tenant"),
     "RunNow": (TaskNames(names=[TASK]), TASKERS, "tenant"),
     "Get": (TaskQuery(name=TASK), ALL, "tenant"),
     "List": (TaskListQuery(filter=TaskFilter(queue=JOB)), ALL, "tenant"),

@@ -280,7 +280,8 @@ def test_tasks_are_a_service_of_their_own() -> None:
     assert not may("executor", SUBMIT.path)
     assert {rpc.name for rpc in TABLE.values() if rpc.service == tasks.SERVICE} == {
         "Submit", "Cancel", "Reschedule", "RunNow", "Get", "List", "Watch", "PutQueues",
-        "ListQueues", "GetGroup", "ListGroups", "TaskGraph", "CloseGroup", "CancelGroup",
+        "RescheduleMany", "GetMany", "ListQueues",
+        "GetGroup", "ListGroups", "TaskGraph", "CloseGroup", "CancelGroup",
     }  # fmt: skip
 
 

@@ -9,12 +9,15 @@ import msgspec
 import pytest
 
 from cron import limits
+from cron.api.checks import checked
 from cron.api.tasks import (
     CancelRequest,
+    RescheduleManyRequest,
     RescheduleRequest,
     SubmitRequest,
     TaskFilter,
     TaskNames,
+    TasksQuery,
     TasksReport,
     TaskSubmission,
     TaskView,
@@ -50,6 +53,40 @@ def full(key: str) -> str:
 
 
 # ---- submit
+
+
+async def test_many_tasks_are_rescheduled_and_asked_about_each_by_itself(
+    world: TasksWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "BYTES_AT_ONCE", 10)
+    await world.submit_all("a", "b", "c", delay_ms=60_000)
+    await world.service.cancel(CancelRequest(names=[full("c")]))
+    raw = msgspec.Raw(b'"eight"')
+    asked = [
+        RescheduleRequest(name=full("a"), delay_ms=5_000, payload=raw),
+        RescheduleRequest(name=full("b"), priority=0, payload=raw),
+        RescheduleRequest(name=full("c"), delay_ms=0),
+        RescheduleRequest(name=full("x"), delay_ms=0),
+        RescheduleRequest(name=full("late"), at_ms=world.rig.at_ms + 4_000 * DAY_MS),
+    ]
+    request = RescheduleManyRequest(tasks=asked, by="ada")
+    report = await tasks.reschedule_many(world.cell.replica, request)
+    assert [view.key for view in report.tasks] == ["a", "b"]
+    assert {one.task: one.error.code for one in report.errors} == {
+        full("c"): "not_now", full("x"): "unknown_task", full("late"): "invalid_input",
+    }  # fmt: skip
+    assert world.state.tasks[full("a")].at_ms == world.rig.at_ms + 5_000
+    assert (await world.got("b")).priority == 0
+    found = await tasks.get_many(
+        world.cell.replica, TasksQuery(names=[full("c"), full("x"), full("a")])
+    )
+    assert [(view.key, view.state) for view in found.tasks] == [
+        ("c", "cancelled"),
+        ("a", "waiting"),
+    ]
+    assert [one.task for one in found.errors] == [full("x")]
+    with pytest.raises(InvalidInput, match="named twice"):
+        checked(RescheduleManyRequest(tasks=[asked[0], asked[0]]))
 
 
 async def test_retries_and_tries_are_two_words_for_one_content(world: TasksWorld) -> None:
