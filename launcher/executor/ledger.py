@@ -209,17 +209,17 @@ class Ledger:
         bodies = self._journal.load()
         if bodies is None:
             self._journal.uuid = new_uuid()
-        else:
+        try:
             self._is_replaying = True
-            try:
-                for body in bodies:
-                    self._replay(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise damaged(self.path, f"a record is of no known kind: {error}") from error
-            except (ValueError, LookupError, OverflowError, TypeError) as error:
-                raise damaged(self.path, str(error)) from error
+            for body in bodies or ():
+                self._replay(body)
             self._is_replaying = False
-        self._journal.rewrite(self._everything())
+            # The old journal is there until the new one is whole, also if its rows cannot be said.
+            self._journal.rewrite(self._everything())
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise damaged(self.path, f"a record is of no known kind: {error}") from error
+        except (ValueError, LookupError, OverflowError, TypeError) as error:
+            raise damaged(self.path, str(error)) from error
 
     def _replay(self, body: bytes) -> None:
         """Do again what records say. Those of the release before are read as well: the journal is

@@ -35,6 +35,12 @@ FOUND = {
         "M5IBkwCSAAKgAJMJkJB5AJaTA5KuZGVmYXVsdC9iYWNrdXCpAMQAkwucAAmmMC4xLnIxkgABkc5rAGBwkgECkgMA"
         "kA==",
     ),
+    "a row in a state that there is not": (
+        "ledger",
+        "AUEAlJMAqmV4ZWN1dG9yLTHZJDRmYjkzZWYzLWEzNzktNGRhNi04MGY1LTFhNWUxNzM3ZDlkM5IBkwAAoJICAJMJ"
+        "kJB5AJaTA5KuZGVmYXVsdC9iYWNrdXCpc2hvcC9tYWlsksQAxACTC5wAGaYwLjEucjGSAAGRzmsAYHCSAQKSAAGQ"
+        "kgACkJDCxAEwkwUJkQCSCpGfCQMAAJEAkJHPAAABofl4tYCQpGZpbmWQkJDDkJCTCAmRAJMJkZIHRpA=",
+    ),
     "items of a segment that has fewer rows": ("state", "YwCUAWZh12VskYMBAGM="),
     "a place far behind the rows of a segment": (
         "state",
