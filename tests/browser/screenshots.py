@@ -1,10 +1,10 @@
 """`make screenshots`: each page of the console, taken in Chromium from a real local cell.
 
-The cell lives for ten minutes first, and has launches of every kind: some fail, one becomes a dead
+The cell lives for some minutes first, and has launches of every kind: some fail, one becomes a dead
 letter, instants are missed while no replica leads, one tenant has more work than may begin, a gate
 is closed, a job is changed, tasks wait for others, alerts fire, are mailed, muted and resolved, and
-the leader is killed twice. Each page is taken in light and dark, wide and narrow; at the end one is
-taken of a replica that has no majority.
+the leader is killed. Each page is taken in light and dark, wide and narrow; at the end one is
+taken as somebody sees it who may only look, and one of a replica that has no majority.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from playwright.async_api import Browser, Page, async_playwright
 
@@ -41,7 +43,7 @@ from tests.style.tree import ROOT
 
 RAFTCRON: Final = [sys.executable, "-P", "-m", "cron.main"]
 WIDTHS: Final = {"wide": 1_240, "narrow": 390}
-HEIGHT_MAX: Final = 1_900
+HEIGHT_MAX: Final = 1_600
 SCHEMES: Final = ("light", "dark")
 EXECUTORS: Final = 2
 PERSON: Final = {"LOGNAME": "ada", "USER": "ada"}
@@ -133,8 +135,12 @@ SPIDERS: Final = 300
 GROUP: Final = "import-2026-11"
 PLAN: Final = "plan"
 ALONE: Final = "alone"
-"""What the pictures of a plan, and of a replica without a majority, are called."""
-LIFE_S: Final = 560
+VIEWER: Final = "viewer"
+"""What the pictures of a plan, of a replica without a majority, and of a page as somebody sees it
+who may only look, are called."""
+LIFE_S: Final = 450
+STILL_S: Final = 12
+"""How long the cell lives, and how long it stands still at the end."""
 INVOICE: Final = ["--handler", "shop.invoice", "--payload", '{"customer": "acme", "cents": 4200}']
 TASKS: Final = [
     *([*INVOICE, "--key", f"order-{number}"] for number in range(1_040, 1_044)),
@@ -267,10 +273,19 @@ class Cell:
         wait_until(lambda: "shop/publish-prices" in self.run("alerts", "list"), 120, "an alert")
         wait_until(self.is_over, 240, "an alert that is over")
         wait_until(lambda: time.monotonic() - self.began_s > LIFE_S, LIFE_S, "a life")
-        self.kill_leader()
+        self.stand_still()
         self.await_launches(1, job="shop/refresh-prices", states=["skipped"])
         wait_until(self.is_whole, 120, "one leader and two followers")
-        wait_until(lambda: time.monotonic() - self.began_s > LIFE_S + 30, LIFE_S, "a minute")
+
+    def stand_still(self) -> None:
+        """Let no replica do anything for some seconds: what falls due meanwhile is missed."""
+        pids = [pid for name, pid in self.dev.pids().items() if re.fullmatch(r"r\d", name)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        until_s = time.monotonic() + STILL_S
+        wait_until(lambda: time.monotonic() > until_s, 2 * STILL_S, "missed instants")
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
     def kill_leader(self) -> None:
         """Kill the replica that leads; `dev` starts it anew."""
@@ -345,13 +360,30 @@ async def take(browser: Browser, cell: Cell, into: Path) -> None:
         assert answer.ok, f"{page_name}: {answer.status}"
         if page_name == PLAN:
             now = datetime.now(UTC)
-            for label, at in (("from", now - timedelta(hours=1)), ("to", now)):
+            for label, at in (("from", now - timedelta(minutes=3)), ("to", now)):
                 field = page.get_by_label(re.compile(f"^backfill {label}"))
                 await field.fill(at.strftime("%Y-%m-%dT%H:%M"))
             await page.get_by_label("choose shop/refresh-prices", exact=True).check()
             await page.get_by_role("button", name="Backfill …").click()
             await page.get_by_role("heading", name="Backfill", exact=True).wait_for()
         await keep(page, into / f"console-{page_name}-{scheme}-{width}.png", WIDTHS[width])
+
+
+async def take_viewer(browser: Browser, cell: Cell, into: Path) -> None:
+    """Take the page of a launch as somebody sees it who may only look."""
+    said = await asyncio.to_thread(cell.run, "token", "create", "eve", "--role", "viewer")
+    (token,) = re.findall(r"\brc1_\w+", said)
+    path = cell.addresses()["launch"]
+    for scheme, width in itertools.product(SCHEMES, WIDTHS):
+        page = await browser.new_page(
+            viewport={"width": WIDTHS[width], "height": 700},
+            color_scheme=scheme,  # type: ignore[arg-type]
+        )
+        await page.goto(f"{cell.url}/signin?next={quote(path)}")
+        await page.get_by_label("Token").fill(token)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_text("You may look, and change nothing").first.wait_for()
+        await keep(page, into / f"console-{VIEWER}-{scheme}-{width}.png", WIDTHS[width])
 
 
 async def take_alone(browser: Browser, cell: Cell, into: Path) -> None:
@@ -385,6 +417,7 @@ async def browse(cell: Cell, into: Path) -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         await take(browser, cell, into)
+        await take_viewer(browser, cell, into)
         await take_alone(browser, cell, into)
         await browser.close()
 
@@ -398,6 +431,8 @@ def main() -> None:
         cell = Cell(Path(folder), mail.port)
         try:
             cell.dev.read_until(r"leads now")
+            # `dev` waits where nobody reads what it says.
+            threading.Thread(target=cell.dev.process.stdout.read, daemon=True).start()  # type: ignore[union-attr]
             with cell.worker():
                 cell.live()
                 asyncio.run(browse(cell, options.into))

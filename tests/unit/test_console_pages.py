@@ -503,6 +503,25 @@ async def test_a_replica_that_the_cell_does_not_have_yet_is_not_missed() -> None
     assert "raftcron cell grow r3" in read.text
 
 
+async def test_the_page_of_the_cell_compares_states_only_at_one_entry_and_says_nothing_twice() -> (
+    None
+):
+    of = full("plain")
+    overload = OverloadView(since_s=NOON_S, queue="queue command/5 of tenant acme", skipped=7)
+    note = "took over from r2; overloaded since 15:00: more falls due; 7 are skipped/overload"
+    of.answers["status"] = [
+        StatusRow(kind="replica", id="r1", role="leader", applied=5, digest="aa", note=note,
+                  overload=overload),
+        StatusRow(kind="replica", id="r2", role="follower", applied=5, digest="aa"),
+        StatusRow(kind="replica", id="r3", role="follower", applied=4, digest="bb"),
+    ]  # fmt: skip
+    _, read = await page_of("/cell", of)
+    assert "same state" in read.text
+    assert "1 entry behind when asked" in read.text
+    assert "in the pool command, priority 5, by jobs of tenant acme. 7 instants" in read.text
+    assert "r1: took over from r2 Snapshots" in read.text
+
+
 async def test_the_page_of_the_cell_tells_when_certificates_end() -> None:
     of, day_ms = full("plain"), 86_400_000
     of.answers["status"] = [
@@ -576,6 +595,29 @@ async def test_the_page_of_a_dead_letter_has_a_button_instead_of_a_command() -> 
     assert "Launch this instant again" in read.text
 
 
+async def test_the_story_of_a_launch_is_told_without_words_of_the_cells_own() -> None:
+    of, name = full("plain"), "acme/mail@2026-11-20T15:00:00Z"
+    story = [
+        StoryLine(WALL_MS, "attempt 1: log point 1 committed at index 88 by r2"),
+        StoryLine(WALL_MS, "log point 2 committed at index 89: it was started"),
+        StoryLine(WALL_MS, "failed: exit code 2; recorded at index 90"),
+    ]
+    needs = JobNeeds(fatal_codes=[2])
+    of.answers |= {
+        "why": WhyReport(job="acme/mail", at_s=NOON_S, verdict="it failed", story=story),
+        "show": [launch(launch=name, state="failed", exit_code=2)],
+        "jobs": [msgspec.structs.replace(of.answers["jobs"][0], needs=needs)],
+    }
+    _, read = await page_of(f"/launches/{name}", of)
+    for said in (
+        "attempt 1: begun (entry 88 of the log) by r2",
+        "known to be started (entry 89 of the log)",
+        "failed: exit code 2 (entry 90 of the log)",
+        "Its job says fatal-on=2 : after exit code 2 a launch is given up at once",
+    ):
+        assert said in read.text
+
+
 async def test_a_young_cell_has_a_figure_of_its_few_minutes() -> None:
     of = full("plain")
     _, read = await page_of("/", of)
@@ -587,7 +629,7 @@ async def test_now_shows_what_fires_and_links_to_what_it_is_about() -> None:
     of = full("plain")
     _, read = await page_of("/", of)
     assert "Alerts that fire 2 in all" in read.text
-    assert "a launch is more than 10m late 11 min 40 s" in read.text, "700 s"
+    assert "a launch is more than 10m late rule plain 11 min 40 s" in read.text, "700 s"
     said, read = await page_of("/alerts", of)
     assert "ops waiting plain" in read.text
     assert b'href="/tasks/raftcron/alerts:3-firing-ops"' in said.body

@@ -32,6 +32,7 @@ async def show(asked: PageRequest, _name: str) -> Page:
         "status": status,
         "replicas": replicas,
         "likeness": _likeness(replicas),
+        "said": {one.id: _note(one.note) for one in replicas},
         "overloaded": _overloaded(replicas),
         "notes": [*_notes(replicas), *_ends(replicas, asked.now_ms), *ending],
         "certificates": [one for one in replicas if one.certificate_ends_ms],
@@ -64,9 +65,21 @@ def _likeness(replicas: list[StatusRow]) -> dict[str, str]:
     return said
 
 
+def _note(note: str) -> str:
+    """Return what a replica says of itself, without what the page says elsewhere."""
+    parts = note.split("; ")
+    return "; ".join(
+        one
+        for one in parts
+        if not one.startswith(("overloaded since", "alerts that fire", "it does not answer"))
+        and not one.endswith("skipped/overload")
+    )
+
+
 def _overloaded(replicas: list[StatusRow]) -> str:
     """Return where more falls due than can begin, in words."""
     queue = next((one.overload.queue for one in replicas if one.overload), "")
+    queue = queue.removeprefix("queue ")
     pool, slash, rest = queue.partition("/")
     priority, of, tenant = rest.partition(" of tenant ")
     if not slash or not of:

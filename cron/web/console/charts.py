@@ -123,7 +123,7 @@ def per_minute(
     marks = []
     for place in range(0, count + 1, max(1, count // (6 if width > NARROW else 3))):
         label = minute((first + place * unit) * MINUTE_S * 1000)
-        anchor = "start" if not place else "end" if place == count else "middle"
+        anchor = "start" if not place else "end" if place > count * 0.93 else "middle"
         marks.append(_text(left + place * step, top + below + 14, label, anchor))
     title = (
         f"launches {'per minute' if unit == 1 else f'per {unit} minutes'} from "
@@ -134,6 +134,7 @@ def per_minute(
         left + width, top + below + 18, title, "minutes",
         *(_bars(f"s-{state}", some) for state, some in rects.items()),
         Markup('<path class="axis" d="M{} {}h{}"/>').format(left, top + 0.5, width),
+        _text(left + width, 9, "" if unit == 1 else f"a bar is {unit} minutes", "end"),
         _text(left - 6, 12, number(up) if any(good) else "", "end"),
         _text(left - 6, top + 4, "0", "end"),
         _text(left - 6, top + below - 2, number(down) if any(bad) else "", "end"),

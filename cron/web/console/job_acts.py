@@ -109,7 +109,7 @@ async def _backfilling(asked: PageRequest) -> Plan:
     return Plan(
         title="Backfill",
         text=f"These launches of {of} from {form['from']} until before {form['to']} UTC "
-        "were skipped, lost or failed. They become due again.",
+        "were skipped, lost or failed, or are from before the job was there. They are due again.",
         button="Backfill",
         items=launches,
         count=len(launches),

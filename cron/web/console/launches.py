@@ -34,10 +34,10 @@ _ATTEMPTS_MAX: Final = 1_000_000
 _REDRIVE: Final = re.compile(r",? and `raftcron dead redrive [^`]*` launches it again")
 """What a verdict tells to type; the page has a button for it."""
 _LOG_POINTS: Final = (
-    (re.compile(r"^log point 1 committed at index (\d+)"), r"the cell wrote down that it begins "
-     r"(entry \1 of the log)"),
-    (re.compile(r"^log point 2 committed at index (\d+): it was started"), r"the cell wrote down "
-     r"that it was started (entry \1 of the log)"),
+    (re.compile(r"log point 1 committed at index (\d+)"), r"begun (entry \1 of the log)"),
+    (re.compile(r"log point 2 committed at index (\d+): it was started"),
+     r"known to be started (entry \1 of the log)"),
+    (re.compile(r"; recorded at index (\d+)"), r" (entry \1 of the log)"),
 )  # fmt: skip
 """What the story says in words of the cell's own."""
 

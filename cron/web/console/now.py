@@ -18,7 +18,7 @@ from cron.web.console.page_request import Missing, PageRequest
 from cron.web.console.texts import HOUR_S, MINUTE_S
 
 MINUTES: Final = 120
-SPANS: Final = (5, 10, 20, 40, 60)
+SPANS: Final = (5, 10, 15, 20, 30, 45, 60)
 """Minutes that the first figure shows of a cell that is younger than MINUTES."""
 DAY_UNIT: Final = 12
 LISTED: Final = 8
