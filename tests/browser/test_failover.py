@@ -132,10 +132,10 @@ async def test_a_job_of_a_real_cell_is_paused_resumed_and_launched_without_javas
     answer = await page.goto(url(patient, other, "/jobs/default/tick"))
     assert answer is not None
     assert answer.status == 200
-    await expect(page.get_by_text("until somebody resumes it")).to_be_visible()
+    await expect(page.locator("main .warning").first).to_contain_text("until somebody resumes it")
     await planned(page, "Resume …", "Resume", "1 job was resumed.")
     await planned(page, "Launch now …", "Launch", "1 job was launched.")
-    await expect(page.get_by_role("heading", name="default/tick")).to_be_visible()
+    await expect(page.get_by_role("heading", name="tick", exact=True)).to_be_visible()
 
 
 async def planned(page: Page, button: str, confirm: str, said: str) -> None:
