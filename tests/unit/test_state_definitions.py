@@ -18,7 +18,7 @@ SIX = Schedule("0 6 * * *", "0 6 * * *", "Europe/Berlin")
 
 def fields_of(rig: StateRig) -> list[tuple[str, str, str]]:
     """The fields of the newest change, as people are shown them."""
-    (view,) = _change_views(rig.state.revisions[-1])
+    (view,) = _change_views(rig.state.revisions[-1], None)
     return [(one.name, one.before, one.after) for one in view.fields]
 
 
