@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from consensus.cell import MemberView
 from consensus.errors import (
     EntryTooBig,
     NotLeader,
@@ -263,6 +264,11 @@ class MemoryLog:
     def leadership(self) -> Leadership:
         """What this replica believes now."""
         return self._leadership
+
+    @property
+    def members(self) -> dict[str, MemberView]:
+        """The members: all replicas vote, since no disk is ever replaced here."""
+        return {name: MemberView(1, "votes") for name in self._cell.replicas}
 
     @property
     def freshness(self) -> Freshness:
