@@ -86,7 +86,6 @@ class LeaderIndexes:
                         self.queues.follow(keys)
             elif not isinstance(command, c.Report):
                 self._changed(command, result)
-        self._look_again(outcome.paused)
 
     def _put_back(self, command: c.Begin, result: Result) -> None:
         """Move back what the plan has moved in the queues and State has not accepted."""

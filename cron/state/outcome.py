@@ -96,7 +96,8 @@ class Outcome(msgspec.Struct, frozen=True):
     none. `moved_tasks` are the numbers of tasks that are new, changed or forgotten by it.
     `gone_jobs` are the numbers of jobs of tasks that State has forgotten: their last launches were
     over by an entry before. `moved_groups` are the names of groups that are new, changed or
-    forgotten by it. `following` are the numbers of jobs that follow a launch that is over by it.
+    forgotten by it. `following` are the numbers of jobs whose launches that wait are judged again:
+    they follow a launch that is over by it, or it pauses them.
     `marked` are the numbers of jobs for which rules of alerts may fire, or fire no more, by it.
     `paused` are the names of jobs that it pauses because their launches failed.
     """

@@ -70,4 +70,5 @@ def _note_end(context: Context, record: JobRecord, row: Row, most: int) -> None:
     if not outlasts(record.paused, paused):
         set_pause(context, record, paused)
         context.paused[record.name] = None
+        context.following[record.number] = None  # what waits of it is judged again
         context.marked[record.number] = None

@@ -432,7 +432,9 @@ def main() -> None:
         try:
             cell.dev.read_until(r"leads now")
             # `dev` waits where nobody reads what it says.
-            threading.Thread(target=cell.dev.process.stdout.read, daemon=True).start()  # type: ignore[union-attr]
+            said = cell.dev.process.stdout
+            assert said is not None
+            threading.Thread(target=said.read, daemon=True).start()
             with cell.worker():
                 cell.live()
                 asyncio.run(browse(cell, options.into))

@@ -322,41 +322,36 @@ class Commands(Group):
         """Return why no command that waits here will begin, or ""."""
         return "" if is_leased or not self.waiting else LEASE_OVER
 
-    def give(self, some: list[Attempt]) -> None:
-        """Order the spawner to start commands. Those that cannot start are over. Secrets are read
-        first."""
+    def give(self, some: list[Attempt], found: Found = NO_SECRETS) -> None:
+        """Order the spawner to start commands. Those that cannot start are over. If they have
+        secrets that are not `found` yet, these are read first."""
         orders: list[list[Any]] = []
         failed: list[Attempt] = []
         for attempt in some:
-            if attempt.spec.secrets:
+            if attempt.spec.secrets and not found:
                 self._read_secrets(attempt)
-            elif not self._order_start(attempt, orders):
-                failed.append(attempt)
-                continue
+            else:
+                try:
+                    number = self._number(attempt.spec, orders)
+                except UserRefused as error:
+                    _fail(attempt, int(Reason.USER), str(error), wall_ms())
+                    failed.append(attempt)
+                    continue
+                order = self._order(attempt, number)
+                if found:
+                    order["env"] = {**found, **order["env"]}
+                orders.append(["start", order])
+                self.unstarted += 1
             self._here[attempt.name] = attempt
             if attempt.spec.guarded:
                 self._guarded.add(attempt.name)
+        for attempt in failed:  # it is here if its secrets were read
+            self._here.pop(attempt.name, None)
+            self._guarded.discard(attempt.name)
         self._pace.hold(len(self._here), boot_ms())
         self._send(orders)
         if failed:
             self._report(failed)
-
-    def _order_start(
-        self, attempt: Attempt, orders: list[list[Any]], found: Found = NO_SECRETS
-    ) -> bool:
-        """Add the order for a start, with the secrets `found`; return False if the command must not
-        run as its user, which ends it."""
-        try:
-            number = self._number(attempt.spec, orders)
-        except UserRefused as error:
-            _fail(attempt, int(Reason.USER), str(error), wall_ms())
-            return False
-        order = self._order(attempt, number)
-        if found:
-            order["env"] = {**found, **order["env"]}
-        orders.append(["start", order])
-        self.unstarted += 1
-        return True
 
     def _read_secrets(self, attempt: Attempt) -> None:
         """Have the secrets of a command read. While there is no spawner that is of no use: its
@@ -370,13 +365,11 @@ class Commands(Group):
         if self._unread.get(attempt.name) is not attempt:
             return
         del self._unread[attempt.name]
-        orders: list[list[Any]] = []
         if isinstance(answer, SecretRefused):
             _fail(attempt, int(Reason.SECRET), str(answer), wall_ms())
-        elif self._order_start(attempt, orders, answer):
-            self._send(orders)
-            return
-        self._leave(attempt)
+            self._leave(attempt)
+        else:
+            self.give([attempt], answer)
 
     def _leave(self, attempt: Attempt) -> None:
         """Report a command that the spawner never had, and that is over."""
