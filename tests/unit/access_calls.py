@@ -176,9 +176,9 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "RescheduleMany": (
         RescheduleManyRequest(tasks=[RescheduleRequest(name=TASK, delay_ms=0)]), TASKERS, "tenant"
     ),
-    "GetMany": (TasksQuery(names=[TASK]), ALL, "tenant"),
     "RunNow": (TaskNames(names=[TASK]), TASKERS, "tenant"),
     "Get": (TaskQuery(name=TASK), ALL, "tenant"),
+    "GetMany": (TasksQuery(names=[TASK]), ALL, "tenant"),
     "List": (TaskListQuery(filter=TaskFilter(queue=JOB)), ALL, "tenant"),
     "Watch": (WatchRequest(), ALL, "list"),
     "PutQueues": (PutQueuesRequest(source="q", text="[queue.mail]"), "editor admin", "list"),

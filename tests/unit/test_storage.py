@@ -52,7 +52,7 @@ class Log:
 
 def config_of(data: Path, url: str = "", **fields: Any) -> ReplicaConfig:
     address = PeerAddresses("127.0.0.1:1", "127.0.0.1:2")
-    made = ReplicaConfig("r1", str(data), {"r1": address}, CELL)
+    made = ReplicaConfig("r1", str(data), {"r1": address}, cell=CELL)
     return msgspec.structs.replace(made, object_storage=StorageConfig(url), **fields)
 
 

@@ -137,7 +137,7 @@ def test_the_parent_of_a_target_is_light() -> None:
 DOCUMENT = (ROOT / "docs" / "targets.md").read_text()
 EXAMPLES = [
     block
-    for block in re.findall(r"```(?:toml)?\n(.*?)```", DOCUMENT, re.DOTALL)
+    for block in re.findall(r"^```\w*\n(.*?)^```", DOCUMENT, re.DOTALL | re.MULTILINE)
     if block.startswith(("#:", "[[job]]"))
 ]
 
