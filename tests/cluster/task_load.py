@@ -16,7 +16,7 @@ import msgspec
 from cron.api import table
 from cron.api.client import Client
 from cron.api.groups import CloseGroupRequest, GroupQuery
-from cron.api.tasks import SubmitReport, SubmitRequest, TaskSubmission
+from cron.api.tasks import SubmitReport, SubmitRequest, TaskQuery, TaskSubmission
 from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.harness import wait_until
 from tests.cluster.witness import Run
@@ -99,12 +99,22 @@ class TaskLoad:
         before = self.rounds
         wait_until(lambda: self.rounds >= before + rounds, WITHIN_S, "more tasks")
 
+    def wait_ran(self) -> None:
+        """Return once every task of the acknowledged rounds began. The last one of a chain has no
+        launch before the others are over, so a cell without open launches may still have it."""
+        wanted = {f"{HANDLER}:{key}" for n in range(self.rounds) for key in keys_of(n)}
+
+        def ran() -> bool:
+            return wanted <= {run.job.partition("/")[2] for run in self._shop.runs()}
+
+        wait_until(ran, WITHIN_S, "the last tasks of chains")
+
     def wrong(self, runs: Mapping[str, Run]) -> list[str]:
         """Return what is wrong with the tasks of acknowledged rounds; `runs` are those of tasks by
         key."""
         found = list(self.refused)
         for number in range(self.rounds):
-            found += [f"{key} never ran" for key in keys_of(number) if key not in runs]
+            found += [self._told(key) for key in keys_of(number) if key not in runs]
             found += [
                 f"{later} began before the end of {earlier}"
                 for earlier, later in follows(number)
@@ -119,6 +129,13 @@ class TaskLoad:
             if (view.state, view.done, view.failed, view.dropped) != ("complete", 2, 0, 0):
                 found.append(f"group g{number}: {view}")
         return found
+
+    def _told(self, key: str) -> str:
+        """Say what the cell knows of a task that never ran."""
+        view = self._shop.ask(
+            lambda: self._shop.cell.client.ask(table.GET, TaskQuery(name=f"{HANDLER}:{key}"))
+        )
+        return f"{key} never ran: {view}"
 
 
 def _task(key: str, *, group: str = "", after: list[str] | None = None) -> TaskSubmission:
