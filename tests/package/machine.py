@@ -25,7 +25,6 @@ T = TypeVar("T")
 ROOT: Final = Path(__file__).parents[2]
 ARCHIVE: Final = ROOT / ".cache" / "debian-bookworm.tar"
 NEEDED: Final = "systemd,systemd-sysv,dbus,adduser,python3.11,libstdc++6,procps"
-MIRROR: Final = "http://deb.debian.org/debian"
 PROGRAMS: Final = ("mmdebstrap", "systemd-nspawn", "nsenter")
 WAIT_S: Final = 120.0
 _POWER_OFF: Final = signal.SIGRTMIN + 4
@@ -53,7 +52,7 @@ def make_archive(archive: Path = ARCHIVE, packages: str = NEEDED) -> None:
     archive.parent.mkdir(exist_ok=True)
     half = archive.with_suffix(".half.tar")
     options = ["--variant=minbase", f"--include={packages}", "--quiet"]
-    subprocess.run(["mmdebstrap", *options, "bookworm", str(half), MIRROR], check=True)
+    subprocess.run(["mmdebstrap", *options, "bookworm", str(half)], check=True)
     half.rename(archive)
 
 
