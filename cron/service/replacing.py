@@ -8,7 +8,7 @@ by what the leader sees: to shut out a disk that is well, or the one that the ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -36,6 +36,8 @@ _log = structlog.get_logger()
 
 TIMEOUT_MS: Final = 8_000
 """Below what a client waits for a change."""
+
+R = TypeVar("R", ReplaceReport, GrowReport)
 
 ParseAddress = Callable[[str, str], tuple[str, int]]
 """Host and port of an address that may be used, and what it is for; raises ConfigError."""
@@ -89,7 +91,7 @@ class Replacing:
         self._check_addresses(request, now)
         is_same = request.raft in ("", now[name].raft) and request.client in ("", now[name].client)
         if members[name].member_state == OPEN and is_same:  # as after a request that came twice
-            return self._report(name, members[name], was_open=True)
+            return self._report(ReplaceReport, name, members[name], was_open=True)
         self._check_sense(request, members)
         said = {"replaced": name, "by": request.by, "raft": request.raft, "client": request.client}
         _log.info("replacement.asked", **said)
@@ -101,7 +103,7 @@ class Replacing:
             _log.warning("replacement.failed", **said, error=str(error))
             raise _as_cron_error(error, name, "replaced") from error
         _log.warning("replacement.committed", **said, incarnation=member.incarnation)
-        return self._report(name, member, was_open=False)
+        return self._report(ReplaceReport, name, member, was_open=False)
 
     async def grow(self, request: GrowRequest) -> GrowReport:
         """Add the replica to the cell and return it; one that is there already, as it is.
@@ -111,7 +113,7 @@ class Replacing:
         """
         name, members = request.replica, self._log.members
         if name in members:  # as after a request that came twice
-            return self._grown(name, members[name], was_there=True)
+            return self._report(GrowReport, name, members[name], was_there=True)
         if name not in self._peers:
             raise UnknownReplica(
                 f"{self._log.replica} has no replica {name} in `peers`",
@@ -126,18 +128,7 @@ class Replacing:
             _log.warning("growth.failed", **said, error=str(error))
             raise _as_cron_error(error, name, "added") from error
         _log.warning("growth.committed", **said)
-        return self._grown(name, member, was_there=False)
-
-    def _grown(self, name: str, member: MemberView, *, was_there: bool) -> GrowReport:
-        now = self._addresses(name, member)
-        return GrowReport(
-            replica=name,
-            incarnation=member.incarnation,
-            member_state=member.member_state,
-            raft=now.raft,
-            client=now.client,
-            was_there=was_there,
-        )
+        return self._report(GrowReport, name, member, was_there=False)
 
     def _check_sense(self, request: ReplaceRequest, members: Mapping[str, MemberView]) -> None:
         name, peers = request.replica, self._log.peers()
@@ -195,15 +186,16 @@ class Replacing:
         configured = self._peers[name]
         return PeerAddresses(member.about or configured.client, member.raft or configured.raft)
 
-    def _report(self, name: str, member: MemberView, *, was_open: bool) -> ReplaceReport:
+    def _report(self, kind: type[R], name: str, member: MemberView, **said: bool) -> R:
+        """Return the report of that kind about a member; `said` are its own fields."""
         now = self._addresses(name, member)
-        return ReplaceReport(
+        return kind(
             replica=name,
             incarnation=member.incarnation,
             member_state=member.member_state,
             raft=now.raft,
             client=now.client,
-            was_open=was_open,
+            **said,
         )
 
 
