@@ -145,6 +145,6 @@ def decode(content: bytes, name: str, cell: str, kind: type[T]) -> T:
 
 
 def body_of(content: bytes) -> bytes:
-    """Return what comes before the checksum of a manifest or marker that was decoded."""
+    """Return the bytes before the checksum of a decoded manifest or marker."""
     summed = _SUMMED.fullmatch(content)
     return summed[1] if summed is not None else b""

@@ -77,7 +77,7 @@ class Stage:
         self.revive()
 
     def tell(self, happens: Callable[[], object], ends: Callable[[], object]) -> None:
-        """Let it happen and end, with deaths at each point. Each is told once."""
+        """Fire and end the alert while the leader dies at each point; expect one mail of each."""
         server = self.watched.server
         assert server is not None
         server.hurried.clear()

@@ -194,7 +194,7 @@ STORIES = [
 
 
 class Telling:
-    """A story that is told again and again to one mail server; `says` is what its alert says."""
+    """A story that is repeated with one mail server; `says` is the text of its alert."""
 
     def __init__(
         self, when: str, story: Callable[[AlertCell], Steps], says: str, server: SmtpServer

@@ -1,4 +1,4 @@
-"""A cell of one replica becomes larger: what counts for a majority, when, and who is let in."""
+"""A cell of one replica grows: which disks a majority needs, and which disks are admitted."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_old_majority_and_the_next_one_always_share_a_disk() -> None:
         before = now
 
 
-# --- who is let in
+# --- which disks are admitted
 
 
 def test_who_is_no_replica_of_the_cell_is_told_how_it_becomes_one() -> None:
@@ -199,7 +199,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 
 
 def grow(rig: Rig) -> None:
-    """Add r2, and let its disk be level, as far as it is told."""
+    """Add r2, and have its disk receive all entries that it is sent."""
     rig.raft.ask(lambda: rig.raft.leading.add("r2", Origin("r1", 1, 1)))
     rig.tick(0.2)
     answer_all(rig)

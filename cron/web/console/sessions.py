@@ -4,8 +4,9 @@ A session is a cookie with the token that somebody signed in with. No replica ke
 checks the token by State with every request, so that a session is valid at every replica, and ends
 with the request after its token was revoked.
 
-Both cookies are `SameSite=Lax`: a link from a mail or a chat shows its page to somebody who is
-signed in, and another site can make a browser send neither with a form.
+Both cookies are `SameSite=Lax`. The browser sends them when a person follows a link from a mail or
+a chat, so a person who has signed in sees the page. It does not send them with a form of another
+site.
 
 Every browser also has a random cookie for forms. A form's token is a hash of that cookie and of who
 is signed in: a page of another site can make a browser send the cookies, but can neither read them
