@@ -59,6 +59,10 @@ class NoAnswer(Exception):
         self.is_fault = is_fault
 
 
+class Unreadable(NoAnswer):
+    """The answer came, and cannot be read: it is that of another program, or version."""
+
+
 class TooLong(Exception):
     """A message is longer than it may be: the request, which was not sent, or an answer."""
 
@@ -195,7 +199,7 @@ class Http2Connection:
         kind, flags = header[3], header[4]
         stream = int.from_bytes(header[5:], "big") & _WINDOW_MAX
         if length > _FRAME_BYTES_OURS:
-            raise NoAnswer("it does not speak HTTP/2")
+            raise Unreadable("it does not speak HTTP/2")
         content = self._take(length)
         if kind == DATA:
             self._received += length
@@ -255,18 +259,18 @@ class Http2Connection:
             self._fragments = bytearray(content[5:] if flags & PRIORITY else content)
             self._is_end = bool(flags & END_STREAM)
         elif self._fragments is None:
-            raise NoAnswer("it does not speak HTTP/2: headers go on that did not begin")
+            raise Unreadable("it does not speak HTTP/2: headers go on that did not begin")
         else:
             self._fragments += content
         if len(self._fragments) > self._headers_max:
-            raise NoAnswer("it sends too much of a header")
+            raise Unreadable("it sends too much of a header")
         if flags & END_HEADERS:
             block, self._fragments = bytes(self._fragments), None
             if stream == self._stream:
                 try:
                     headers = hpack.decode(block)
                 except hpack.BadHeaders as error:
-                    raise NoAnswer(f"it does not speak HTTP/2: {error}") from error
+                    raise Unreadable(f"it does not speak HTTP/2: {error}") from error
                 self._call.note_headers(headers, is_end=self._is_end)
 
 
@@ -291,7 +295,7 @@ class _Call:
         while len(self._data) - at >= 5:
             is_compressed, length = struct.unpack_from(">BI", self._data, at)
             if is_compressed:
-                raise NoAnswer("it compresses its answer, unasked")
+                raise Unreadable("it compresses its answer, unasked")
             if length > self._bytes_max:
                 raise TooLong(f"an answer of {length:,} bytes is above {self._bytes_max:,}")
             if len(self._data) - at - 5 < length:
@@ -311,11 +315,11 @@ class _Call:
         if not _STATUS.fullmatch(status):
             if self._headers.get(":status") == b"404":
                 return Answer([], UNIMPLEMENTED, "", ())
-            raise NoAnswer("its answer is not one of gRPC")
+            raise Unreadable("its answer is not one of gRPC")
         try:
             metadata = [(name, _metadata_value(name, raw)) for name, raw in self._headers.items()]
         except binascii.Error as error:
-            raise NoAnswer("its answer is not one of gRPC") from error
+            raise Unreadable("its answer is not one of gRPC") from error
         details = _unquoted(self._headers.get("grpc-message", b""))
         return Answer(self._messages, int(status), details, metadata)
 

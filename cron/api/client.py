@@ -36,7 +36,7 @@ from cron.errors import (
     StorageAway,
     Unavailable,
 )
-from launcher.http2 import NoAnswer
+from launcher.http2 import NoAnswer, Unreadable
 from launcher.reach import Unreached
 
 if TYPE_CHECKING:
@@ -59,9 +59,11 @@ what was certain (there is no leader, nothing happened) would become uncertain."
 _NOT_ITS_FAULT: Final = (ExecutorAway, StorageAway)
 """What the leader says of others: to ask it again changes nothing."""
 _MORE_TIME: Final = "--timeout gives it more time"
-_LOOK_FIRST: Final = (
-    "look at `raftcron history` and `raftcron jobs` before you try again; "
-    "a longer --timeout waits longer for the answer"
+_LOOK: Final = "look at `raftcron history` and `raftcron jobs` before you try again"
+_LOOK_FIRST: Final = f"{_LOOK}; a longer --timeout waits longer for the answer"
+_WHAT_IS_THERE: Final = (
+    "another program or another version of raftcron is there: name the replicas with --server, or "
+    "compare `raftcron --version`"
 )
 
 
@@ -82,6 +84,18 @@ class _Course(msgspec.Struct):
         """Whether the newest failure of each server is that it was not reached, and `is_so`."""
         found = (self.failures.get(server) for server in servers)
         return all(isinstance(one, Unreached) and is_so(one) for one in found)
+
+    def unread(self) -> str:
+        """Return which server's newest answer cannot be read, and why; "" where there is none."""
+        failures = self.failures.items()
+        return next(
+            (_reason(server, one) for server, one in failures if isinstance(one, Unreadable)), ""
+        )
+
+    def knows_no_leader(self) -> bool:
+        """Return whether a replica said that it knows no leader."""
+        failures = self.failures.values()
+        return any(isinstance(one, NotLeader) and one.leader is None for one in failures)
 
 
 def load_certificate(folder: str) -> Credentials:
@@ -215,6 +229,9 @@ class Client:
             return answer
         except Unreached as failure:
             course.failures[server] = failure
+        except Unreadable as failure:
+            course.failures[server] = failure
+            self._note_unknown(course, _reason(server, failure), hint=f"{_LOOK}; {_WHAT_IS_THERE}")
         except NoAnswer as failure:
             course.failures[server] = failure
             course.was_answered = True
@@ -222,8 +239,8 @@ class Client:
                 course.last = ReplicaFault(f"{server}: {failure}", "its log says which bug it is")
             elif course.last is None or patience_ms < left_ms:  # else it had no time to answer
                 hint = self._or_stale(course, _MORE_TIME)
-                course.last = Unavailable(f"{server}: {failure}", hint)
-            self._note_unknown(course, f"{server}: {failure}")
+                course.last = Unavailable(_reason(server, failure), hint)
+            self._note_unknown(course, _reason(server, failure))
         except Refused as refusal:
             course.was_answered = True
             self._note_refusal(course, server, refusal)
@@ -244,14 +261,18 @@ class Client:
             raise error
 
     def _note_unknown(
-        self, course: _Course, reason: str, error: OutcomeUnknown | None = None
+        self,
+        course: _Course,
+        reason: str,
+        error: OutcomeUnknown | None = None,
+        hint: str = _LOOK_FIRST,
     ) -> None:
         """The request may have been done. Reads and repeatable changes are simply asked again."""
         if not course.is_change:
             return
         course.may_have_happened = True
         if not course.rpc.is_repeatable:
-            raise error or OutcomeUnknown(f"{reason}: the change may still happen", _LOOK_FIRST)
+            raise error or OutcomeUnknown(f"{reason}: the change may still happen", hint)
 
     def _checked_leader(self, server: str, leader: str) -> str:
         """The leader's address in the form of the list, learned; without
@@ -288,10 +309,13 @@ class Client:
     def _verdict(self, course: _Course) -> CronError:
         """What to tell when the time is over."""
         within = f"within {(course.deadline_ms - course.start_ms) / 1000:g} s"
+        unread = course.unread()
         if course.may_have_happened:
-            text = f"no answer {within}: the change may still happen"
-            return OutcomeUnknown(text, _LOOK_FIRST)
+            text = f"{unread or f'no answer {within}'}: the change may still happen"
+            return OutcomeUnknown(text, f"{_LOOK}; {_WHAT_IS_THERE}" if unread else _LOOK_FIRST)
         end = ": the change did not happen" if course.is_change else ""
+        if unread and not course.knows_no_leader():
+            return Unavailable(f"{unread}{end}", self._or_stale(course, _WHAT_IS_THERE))
         unreached = [one for one in course.failures.values() if isinstance(one, Unreached)]
         hints = [one.hint for one in unreached if one.is_distrust]
         if not course.was_answered and hints:
@@ -303,9 +327,17 @@ class Client:
             )
         if isinstance(course.last, NotLeader) or course.last is None:
             hint = "`raftcron status` shows which replicas are missing"
-            return NoQuorum(f"no leader {within}{end}", self._or_stale(course, hint))
+            also = f"; {unread}" if unread else ""
+            return NoQuorum(f"no leader {within}{also}{end}", self._or_stale(course, hint))
         kind = ReplicaFault if isinstance(course.last, ReplicaFault) else Unavailable
         return kind(f"{course.last}{end}", course.last.hint)
+
+
+def _reason(server: str, failure: NoAnswer) -> str:
+    """Return why a server's answer was no use."""
+    if isinstance(failure, Unreadable):
+        return f"{server} answered something that raftcron cannot read: {failure}"
+    return f"{server}: {failure}"
 
 
 def _places(failures: dict[str, Exception]) -> str:

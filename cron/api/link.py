@@ -15,7 +15,7 @@ from cron.api.reading import AUTHORIZATION, BEHIND, STALE, Behind
 from cron.api.rpc import Request, Rpc, decode, encode
 from cron.api.status import METADATA_BYTES_MAX, Code, from_refusal
 from cron.errors import CronError, LimitExceeded
-from launcher.http2 import Answer, Http2Connection, NoAnswer, TooLong, too_late
+from launcher.http2 import Answer, Http2Connection, NoAnswer, TooLong, Unreadable, too_late
 from launcher.reach import Unreached, greet
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class Link:
         may be behind; `behind` says how far.
 
         Raises:
-            Unreached: it was not handled. NoAnswer: it may have been. Refused: the replica said no.
+            Unreached: it was not handled. NoAnswer: it may have been; one of these is Unreadable.
+            Refused: the replica said no.
         """
         content = encode(request)
         connection = self._ready(connect_ms)
@@ -69,7 +70,7 @@ class Link:
             self.behind = decode(behind, Behind) if behind else None
             return rpc.read_answer(answer.messages)
         except msgspec.DecodeError as error:
-            raise NoAnswer(f"its answer is of another version: {error}") from error
+            raise Unreadable(str(error)) from error
         except (Unreached, NoAnswer, TooLong, LimitExceeded) as error:
             self.close()  # this connection is of no use any more
             if isinstance(error, TooLong | LimitExceeded):

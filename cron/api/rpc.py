@@ -141,8 +141,10 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
             pages = [decode(content, page) for content in messages]
             answer = [row for rows in pages for row in rows]
         else:
-            (content,) = messages
-            answer = decode(content, self.view)
+            contents = [*messages]
+            if len(contents) != 1:
+                raise msgspec.DecodeError(f"{len(contents)} messages instead of one")
+            answer = decode(contents[0], self.view)
         return cast(A, answer)
 
     def is_change(self, request: Q) -> bool:

@@ -306,6 +306,62 @@ async def test_a_server_that_is_not_ours_is_told_from_one_that_is_away(monkeypat
         await server.stop(0)
 
 
+@contextlib.asynccontextmanager
+async def saying(*messages: bytes):
+    """Serve something that answers every call with these messages."""
+    import grpc
+
+    class Anything(grpc.GenericRpcHandler):
+        def service(self, _: Any) -> grpc.RpcMethodHandler:
+            async def said(_: bytes, __: Any) -> Any:
+                for message in messages:
+                    yield message
+
+            return grpc.unary_stream_rpc_method_handler(said)
+
+    server = grpc.aio.server(handlers=[Anything()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+UNREAD = "answered something that raftcron cannot read: "
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        ([b"null"], "Expected `object`, got `null`"),
+        ([b'{"job": null}'], r"Expected `str`, got `null` - at `\$.job`"),
+        ([b"hello"], "JSON is malformed"),
+        ([], "0 messages instead of one"),
+        ([b"{}", b"{}"], "2 messages instead of one"),
+    ],
+)
+async def test_an_answer_that_cannot_be_read_is_not_taken_for_a_cell_without_a_leader(
+    messages, why, monkeypatch
+):
+    monkeypatch.setattr(route, "SystemClock", Hurried)
+    async with saying(*messages) as server, serving(Follower(server)) as follower:
+        for servers in ([server], [follower]):
+            with pytest.raises(Unavailable, match=f"{server} {UNREAD}{why}") as caught:
+                await call(servers, "next", "default/a", None, 1, timeout_ms=240_000)
+            assert type(caught.value) is Unavailable
+            assert "name the replicas with --server" in caught.value.hint
+            with pytest.raises(OutcomeUnknown, match=f"{server} {UNREAD}.*: the change may still"):
+                await call(servers, "kill", LAUNCH, "ada", timeout_ms=240_000)
+
+
+async def test_a_replica_that_knows_no_leader_is_heard_beside_a_program_that_is_none(monkeypatch):
+    monkeypatch.setattr(route, "SystemClock", Hurried)
+    async with saying(b"null") as server, serving(Follower(None)) as follower:
+        with pytest.raises(NoQuorum, match=f"no leader within 240 s; {server} {UNREAD}"):
+            await call([server, follower], "show", LAUNCH, timeout_ms=240_000)
+
+
 async def test_any_replica_answers_for_status():
     rows = [StatusRow(kind="replica", id="r1")]
     follower = FakeBackend(status=rows)

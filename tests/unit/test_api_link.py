@@ -13,7 +13,7 @@ from cron.api.launches import ShowRequest, TriggerRequest
 from cron.api.link import Link, Refused
 from cron.api.table import JOBS, PUT_JOBS, TABLE
 from cron.errors import LimitExceeded, UnknownJob
-from launcher.http2 import NoAnswer
+from launcher.http2 import NoAnswer, Unreadable
 from launcher.reach import Unreached
 from tests.unit import api_rig
 from tests.unit.api_rig import (
@@ -101,7 +101,7 @@ async def test_an_answer_that_cannot_be_read_may_be_that_of_a_change_that_was_do
     async with serving(
         FakeBackend(trigger=ExecutorDetail(executor=ExecutorView(id="e1")))
     ) as server:
-        with pytest.raises(NoAnswer, match=r"its answer is of another version: .*executor"):
+        with pytest.raises(Unreadable, match=r"Expected `str`, got `object` .*executor"):
             await call(link_to(server), "Trigger")
 
 
