@@ -27,7 +27,7 @@ from cron.cli.app import WithOthers, become
 from cron.cli.options import (
     Settings,
     asks_cell,
-    limit_option,
+    first_rows_option,
     not_empty,
     stale_option,
 )
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 HANDLERS_SHOWN: Final = 3
+RUNS_SHOWN: Final = 20
+"""Launches of one executor that are shown unless --limit says more or fewer."""
 DUPLICATE_ID_MARK: Final = "!"
 """Beside the id of an executor: a line below the table says what is the matter."""
 _EXECUTOR_KEYS: Final = (
@@ -124,15 +126,16 @@ def _groups(view: ExecutorView) -> str:
 
 @click.command("executors")
 @click.argument("executor", default="", metavar="[ID]", callback=not_empty)
-@limit_option(1_000, 20)
+@first_rows_option("all executors; of one, 20 launches")
 @asks_cell
-def executors_command(settings: Settings, executor: str, limit: int) -> None:
+def executors_command(settings: Settings, executor: str) -> None:
     """List the executors: slots, running launches, labels, handlers, last heartbeat.
 
     With an ID, show all details of that executor, and up to --limit launches that run there.
     `raftcron executor drain ID` lets an executor finish its launches and leave.
     """
     if executor:
+        limit = settings.rows_max or RUNS_SHOWN
         one = settings.ask(table.EXECUTOR, ExecutorQuery(executor=executor, limit=limit))
         duplicate_ids = one.duplicate_ids
         _show_one(settings, one)

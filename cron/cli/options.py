@@ -272,13 +272,19 @@ def limit_option(most: int, default: int, name: str = "limit") -> Callable[[F], 
     )
 
 
-first_option = _kept(
-    "-n",
-    "--limit",
-    "rows_max",
-    type=count(1, ROWS_MAX),
-    help="Print at most N rows (default all).",
-)
+def first_rows_option(default: str) -> Callable[[F], F]:
+    """Return what adds -n/--limit to a list, which is printed up to `default` unless a person says
+    so."""
+    return _kept(
+        "-n",
+        "--limit",
+        "rows_max",
+        type=count(1, ROWS_MAX),
+        help=f"Print at most N rows (default {default}).",
+    )
+
+
+first_option = first_rows_option("all")
 """Adds -n/--limit to a list that is never long, which is printed whole unless a person says so."""
 
 

@@ -77,6 +77,17 @@ async def test_executors_shows_how_full_each_is_and_what_it_serves():
     assert lines[2].endswith("not connected")
 
 
+@pytest.mark.parametrize("output", [[], ["-o", "json"]])
+async def test_executors_shows_as_many_as_a_person_wants_and_says_how_many_are_left(output):
+    backend = FakeBackend(executors=ExecutorsReport(executors=[E1, AWAY, AWAY]))
+    whole = await cli(backend, "executors", *output)
+    first = await cli(backend, "executors", "-n", "1", *output)
+    heading = 0 if output else 1
+    assert len(whole.stdout.splitlines()) == heading + 3
+    assert len(first.stdout.splitlines()) == heading + 1
+    assert (whole.stderr, first.stderr) == ("", "raftcron: 2 more; choose a higher --limit\n")
+
+
 async def test_executors_for_programs():
     backend = FakeBackend(executors=ExecutorsReport(executors=[E1, AWAY]))
     first, second = rows(await cli(backend, "executors", "-o", "json"))
