@@ -9,6 +9,7 @@ import msgspec
 
 from cron import limits
 from cron.api import table
+from cron.api.jobs import NextRequest
 from cron.api.launches import (
     HistoryQuery,
     LaunchView,
@@ -43,7 +44,7 @@ from cron.cli.times import (
     show_s,
 )
 from cron.cli.values import TIME, show_size
-from cron.errors import CronError, UnknownLaunch
+from cron.errors import CronError, NotFound, UnknownLaunch
 from launcher.protocol.names import parse_launch_name, short_job_name
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
 
     TIME is in UTC: 2026-11-20 15:00:00, as tables print it, or 15:00 for today. An age such as 5m
     selects the last scheduled time at or before that moment. Without TIME, the newest launch of JOB
-    is explained.
+    is explained, or its next scheduled time if it has no launch yet.
     """
     if "@" in job and time is not None:
         raise click.UsageError("a launch says its time itself: leave TIME out")
@@ -282,8 +283,8 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
 
 
 def _newest(client: Client, job: str, now_ms: int) -> tuple[str, tuple[int, bool]]:
-    """Return the newest launch of a job, or "" and its newest instant, whichever is later, or now
-    if there is neither; the choice is printed on stderr."""
+    """Return the newest launch of a job; or "" and its newest instant if that is later, its next
+    one if none has come, or now if there is none. The choice is printed on stderr."""
     now_s = now_ms // 1000
     request = WhyRequest(job=job, at_s=now_s, is_nearest=True)
     instant_s = client.ask(table.WHY, request).at_s
@@ -294,17 +295,33 @@ def _newest(client: Client, job: str, now_ms: int) -> tuple[str, tuple[int, bool
     if is_later and found[0].count == 1:
         say_newest(found[0].launch)
         return found[0].launch, (0, False)
-    said = f"{'the newest instant' if has_instant else 'now'}, {show_s(instant_s)}"
-    render.line(f"raftcron: {'' if found else 'no launch yet; '}{said}", err=True)
+    what = "the newest instant"
+    if not has_instant:
+        next_s = instant_s if instant_s > now_s else _next_s(client, job, now_s)
+        instant_s = next_s or now_s
+        what = "the next instant" if next_s else "no instant is to come, so this is about now"
+    none = "" if found else f"{render.visible(job)} has no launch yet; "
+    render.line(f"raftcron: {none}{what}, {show_s(instant_s)}", err=True)
     return "", (instant_s * 1000, False)
+
+
+def _next_s(client: Client, job: str, now_s: int) -> int:
+    """Return the first instant of a job from now on; 0 if none is to come, or if it was removed."""
+    try:
+        times = client.ask(table.NEXT, NextRequest(job=job, after_s=now_s - 1, count=1))
+    except NotFound:
+        return 0
+    return times.times_s[0] if times.times_s else 0
 
 
 def _show_manual(settings: Settings, name: str, views: list[LaunchView]) -> None:
     """Explain a launch that a person triggered: no schedule explains it."""
     newest = views[-1]
     by = f" by {newest.by}" if newest.by else ""
-    what = newest.waiting or (f"it {newest.state} ({newest.reason})" if newest.reason else "")
-    verdict = f"it was launched by hand{by}; {what or f'it is {newest.state}'}"
+    is_end = newest.state in ("succeeded", "failed")
+    state = f"{'' if is_end else 'is '}{newest.state}"
+    reason = f" ({newest.reason})" if newest.reason else ""
+    verdict = f"it was launched by hand{by}; {newest.waiting or f'it {state}{reason}'}"
     job = parse_launch_name(name).job
     report = WhyReport(job=job, at_s=newest.scheduled_s, verdict=verdict, launches=views)
     settings.show_row(why_row(report), verdict)

@@ -12,11 +12,12 @@ from click.testing import Result
 
 from cron import limits
 from cron.api.gates import GatesReport, GateView
-from cron.api.jobs import JobView, PauseReport, PauseView
+from cron.api.jobs import JobView, NextTimes, PauseReport, PauseView
 from cron.api.launches import HistoryQuery, OutputView, WhyReport, WhyRequest
 from cron.api.members import StatusRow
 from cron.cli import render
 from cron.cli.app import WithOthers, load_command
+from cron.errors import UnknownJob
 from cron.main import cli as cli_tree
 from launcher.protocol.names import format_time
 from tests.unit.api_rig import NOON_S, FakeBackend, asks, launch, run_cli, serving
@@ -64,13 +65,21 @@ async def test_logs_of_a_job_takes_the_newest_launch_that_began():
 
 
 @pytest.mark.parametrize("given", ["backup", f"{LAUNCH}+t1"])
-async def test_why_of_a_manual_launch_tells_of_that_launch(given):
-    manual = launch(launch=f"{LAUNCH}+t1", state="failed", reason="timeout", by="ada")
+@pytest.mark.parametrize(
+    ("state", "reason", "said"),
+    [
+        ("failed", "timeout", "it failed (timeout)"),
+        ("succeeded", "", "it succeeded"),
+        ("lost", "", "it is lost"),
+    ],
+)
+async def test_why_of_a_manual_launch_tells_of_that_launch(given, state, reason, said):
+    manual = launch(launch=f"{LAUNCH}+t1", state=state, reason=reason, by="ada")
     report = WhyReport(job="default/backup", at_s=NOON_S - 60, verdict="no instant")
     backend = FakeBackend(history=[manual], show=[manual], why=report)
     result = await cli(backend, "why", given)
     first, *rest = result.stdout.splitlines()
-    assert first == "it was launched by hand by ada; it failed (timeout)"
+    assert first == f"it was launched by hand by ada; {said}"
     assert any("log point 1" in line for line in rest)
     assert backend.calls[-1][0] == "show"
 
@@ -102,10 +111,36 @@ async def test_why_of_a_job_that_was_only_triggered_tells_of_that_launch():
     assert f"the newest launch, {SHORT}+t1" in result.stderr
 
 
-async def test_why_of_a_job_that_neither_ran_nor_was_due_says_so():
-    result = await cli(FakeBackend(history=[], why=no_instant), "why", "backup")
-    assert result.stdout == "it is no instant\n"
-    assert result.stderr.startswith("raftcron: no launch yet; now, ")
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (
+            NextTimes(job="default/backup", schedule="@yearly", times_s=[1 << 31]),
+            "the next instant, 2038-01-19 03:14:08 UTC\n",
+        ),
+        (
+            NextTimes(job="default/backup", schedule="@yearly"),
+            "no instant is to come, so this is about now, ",
+        ),
+        (
+            UnknownJob("job default/backup does not exist"),
+            "no instant is to come, so this is about now, ",
+        ),
+    ],
+)
+async def test_why_of_a_job_that_was_not_due_yet_is_about_its_next_instant(times, said):
+    backend = FakeBackend(history=[], why=no_instant, next=times)
+    result = await cli(backend, "why", "backup")
+    assert (result.exit_code, result.stdout) == (0, "it is no instant\n")
+    assert result.stderr.startswith(f"raftcron: backup has no launch yet; {said}")
+    if isinstance(times, NextTimes) and times.times_s:
+        assert backend.calls[-1][1][0].at_s == 1 << 31
+
+
+async def test_why_of_a_task_that_is_to_come_is_about_its_time():
+    report = WhyReport(job="default/mail.7", at_s=1 << 31, verdict="it waits for its time")
+    result = await cli(FakeBackend(history=[], why=report), "why", "mail.7")
+    assert result.stderr.endswith("has no launch yet; the next instant, 2038-01-19 03:14:08 UTC\n")
 
 
 @pytest.mark.parametrize("command", ["show", "logs"])
