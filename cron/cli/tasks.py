@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cron import limits
-from cron.api import table, tasks
+from cron.api import checks, table, tasks
 from cron.api.status import error_of
 from cron.cli import exits, render
 from cron.cli.app import Group
@@ -56,6 +56,8 @@ _POLL_S: Final = 0.05
 STORED_BYTES_MAX: Final = 64 << 20
 """The longest payload that is read, as `launcher.payloads` has it, which is imported when it is
 needed."""
+CALL_BYTES_MAX: Final = 8 << 20
+"""Payloads that one call has: the leader decodes it within its tick."""
 
 
 def task_row(view: tasks.TaskView) -> render.JsonRow:
@@ -474,14 +476,20 @@ def in_portions(ask: Callable[[str], tasks.TasksReport], what: str) -> tasks.Tas
             render.line(f"raftcron: {render.number(count, 'task')} {what} so far", err=True)
 
 
-def show_report(settings: Settings, report: tasks.TasksReport, what: str) -> None:
-    """Print what a change was made of; it fails where some of what was named was refused."""
+def show_report(
+    settings: Settings,
+    report: tasks.TasksReport,
+    what: str,
+    told: Callable[[tasks.TaskView], str] | None = None,
+) -> None:
+    """Print what a change was made of, each task as `told` says if it is given; it fails where some
+    of what was named was refused."""
     if settings.is_json:
         render.json_lines(map(task_row, report.tasks))
     else:
         for view in render.first_of(report.tasks, "task"):
             more = " and still runs" if what == "cancelled" and view.is_open else ""
-            render.line(f"{short_job_name(view.task)} {what}{more}")
+            render.line(told(view) if told else f"{short_job_name(view.task)} {what}{more}")
         if report.truncated or not report.tasks:
             render.line(f"{render.number(report.count, 'task')} {what}")
     for refused in report.errors:
@@ -492,7 +500,7 @@ def show_report(settings: Settings, report: tasks.TasksReport, what: str) -> Non
 
 
 @task_command.command("reschedule")
-@click.argument("task")
+@click.argument("names", nargs=-1, required=True, metavar="TASK...")
 @when_options
 @task_priority_option
 @payload_option
@@ -500,20 +508,51 @@ def show_report(settings: Settings, report: tasks.TasksReport, what: str) -> Non
     "--revision",
     type=count(1, 1 << 62),
     default=0,
-    help="Only if the task still has this revision.",
+    help="Only if the task still has this revision; of one TASK.",
 )
 @asks_cell
-def reschedule_command(settings: Settings, /, *, task: str, **said: Any) -> None:
-    """Give a TASK that waits another time, priority or payload."""
+def reschedule_command(settings: Settings, /, *, names: tuple[str, ...], **said: Any) -> None:
+    """Give TASKs that wait another time, priority or payload.
+
+    Each task is changed by itself: a task that is refused is named on stderr, and stops no other.
+    """
     _when(said, -1)
     if said["payload"] is None:
         del said["payload"]
-    request = tasks.RescheduleRequest(name=task, **said)
-    if not request.has_time and request.priority < 0 and "payload" not in said:
+    checks.between(len(names), 1, tasks.TASKS_MAX, "number of tasks")
+    asked = [tasks.RescheduleRequest(name=name, **said) for name in dict.fromkeys(names)]
+    if not asked[0].has_time and asked[0].priority < 0 and "payload" not in said:
         raise click.UsageError("nothing is to change: say --at, --delay, --priority or --payload")
-    view = settings.ask(table.RESCHEDULE, request)
-    text = f"{short_job_name(view.task)} {view.state}, scheduled {show_exact_ms(view.at_ms)}"
-    settings.show_row(task_row(view), text)
+    if len(asked) > 1 and said["revision"]:
+        raise click.UsageError("--revision is that of one task: name one")
+    if len(asked) == 1:
+        view = settings.ask(table.RESCHEDULE, asked[0])
+        report = tasks.TasksReport(count=1, tasks=[view])
+    else:
+        report = _rescheduled(settings, asked, len(said.get("payload", b"")))
+    show_report(settings, report, "rescheduled", _scheduled)
+
+
+def _scheduled(view: tasks.TaskView) -> str:
+    return f"{short_job_name(view.task)} {view.state}, scheduled {show_exact_ms(view.at_ms)}"
+
+
+def _rescheduled(
+    settings: Settings, asked: list[tasks.RescheduleRequest], payload_bytes: int
+) -> tasks.TasksReport:
+    """Change tasks in as few calls as their payloads, which are all of one size, allow."""
+    at_once = max(1, CALL_BYTES_MAX // max(1, payload_bytes))
+    whole = tasks.TasksReport()
+    with settings.client() as client:
+        for at in range(0, len(asked), at_once):
+            request = tasks.RescheduleManyRequest(tasks=asked[at : at + at_once])
+            report = client.ask(table.RESCHEDULE_MANY, request)
+            whole = tasks.TasksReport(
+                count=whole.count + report.count,
+                tasks=whole.tasks + report.tasks,
+                errors=whole.errors + report.errors,
+            )
+    return whole
 
 
 @task_command.command("run-now")

@@ -30,6 +30,7 @@ from launcher.client.core import (
     pauses,
     wait_deadline_s,
 )
+from launcher.client.many import Change, change_all, reschedule_all
 from launcher.client.messages import GroupView, Submission, TaskChange, TaskView
 from launcher.client.options import HandlerName, Options, name_of
 from launcher.lengths import Length
@@ -62,6 +63,7 @@ class AsyncTask(Submitted):
 
 
 Tasks: TypeAlias = list[AsyncTask]
+Views: TypeAlias = list[TaskView]
 Outcomes: TypeAlias = list[AsyncTask | Exception]
 Sent: TypeAlias = list[Outcome]
 Made: TypeAlias = list[Submission]
@@ -185,9 +187,17 @@ class AsyncClient(Connected):
         """Cancel a task; return it as it is then. As `Client.cancel`."""
         return await self.called(self._core.cancel, name_of(task))
 
+    async def cancel_many(self, tasks: Iterable[Any]) -> Views:
+        """Cancel tasks, 1,000 in a call; return each. As `Client.cancel_many`."""
+        return await self.called(change_all, self._core, "Cancel", tasks)
+
     async def run_now(self, task: Any) -> TaskView:
         """Make a waiting task due now; return it. As `Client.run_now`."""
         return await self.called(self._core.run_now, name_of(task))
+
+    async def run_now_many(self, tasks: Iterable[Any]) -> Views:
+        """Make waiting tasks due now, 1,000 in a call; return each. As `Client.run_now_many`."""
+        return await self.called(change_all, self._core, "RunNow", tasks)
 
     async def reschedule(
         self,
@@ -202,6 +212,10 @@ class AsyncClient(Connected):
         """Give a waiting task another time, priority or `payload=`. As `Client.reschedule`."""
         changes = {"delay": delay, "at": at, "priority": priority, "revision": revision, **payload}
         return await self.called(self._core.reschedule, name_of(task), changes)
+
+    async def reschedule_many(self, changes: Iterable[Change]) -> Views:
+        """Change waiting tasks, each (task, changes). As `Client.reschedule_many`."""
+        return await self.called(reschedule_all, self._core, changes)
 
     async def wait(self, task: Any, timeout: Length | None = None) -> TaskView:  # noqa: ASYNC109
         """Return a task once it is over, however it ended. As `Client.wait`."""

@@ -33,6 +33,7 @@ from launcher.client.core import (
     pauses,
     wait_deadline_s,
 )
+from launcher.client.many import Change, change_all, reschedule_all
 from launcher.client.messages import GroupView, Submission, TaskChange, TaskView
 from launcher.client.options import HandlerName, Options, name_of
 from launcher.lengths import Length
@@ -61,6 +62,7 @@ class Task(Submitted):
 Named: TypeAlias = Task | TaskView | str
 """A task, or its name."""
 Tasks: TypeAlias = list[Task]
+Views: TypeAlias = list[TaskView]
 Outcomes: TypeAlias = list[Task | Exception]
 Chunk: TypeAlias = tuple[list[Submission], Parcel]
 
@@ -222,6 +224,17 @@ class Client(Connected):
         """
         return self._core.cancel(name_of(task))
 
+    def cancel_many(self, tasks: Iterable[Named]) -> Views:
+        """Cancel tasks, 1,000 in a call; return each as it is then, in order. The timeout counts
+        for each call.
+
+        Raises:
+            NotAllChanged: some were refused, as `cancel` says; its `outcomes` has a TaskView or an
+                error for each.
+            BadTask: one of them is no task; calls before its own were made.
+        """
+        return change_all(self._core, "Cancel", tasks)
+
     def run_now(self, task: Named) -> TaskView:
         """Make a waiting task due now; return it.
 
@@ -229,6 +242,10 @@ class Client(Connected):
             UnknownTask: there is none. TaskOver: it is over.
         """
         return self._core.run_now(name_of(task))
+
+    def run_now_many(self, tasks: Iterable[Named]) -> Views:
+        """Make waiting tasks due now, 1,000 in a call; return each, in order. As `cancel_many`."""
+        return change_all(self._core, "RunNow", tasks)
 
     def reschedule(
         self,
@@ -249,6 +266,13 @@ class Client(Connected):
         """
         changes = {"delay": delay, "at": at, "priority": priority, "revision": revision, **payload}
         return self._core.reschedule(name_of(task), changes)
+
+    def reschedule_many(self, changes: Iterable[Change]) -> Views:
+        """Change waiting tasks, each (task, changes), 1,000 in a call; return each as it is then,
+        in order. `changes` has the arguments of `reschedule`: `{"delay": "1h"}`. As `cancel_many`;
+        a call without an answer is not repeated, its tasks have the outcome OutcomeUnknown.
+        """
+        return reschedule_all(self._core, changes)
 
     def wait(self, task: Named, timeout: Length | None = None) -> TaskView:
         """Return a task once it is over, however it ended: look at its `state`.

@@ -49,7 +49,8 @@ WATCH_MS: Final = 5_000
 LOOK_S_MIN: Final = 1.0
 """How long a look at a task may take, also where the caller waits for less."""
 
-_CHANGES: Final = ("Cancel", "RunNow", "Reschedule", "CloseGroup", "CancelGroup")
+_RESCHEDULES: Final = ("Reschedule", "RescheduleMany")
+_CHANGES: Final = ("Cancel", "RunNow", "CloseGroup", "CancelGroup", *_RESCHEDULES)
 
 Item: TypeAlias = Sequence[Any]
 """A task for `submit_many`: (handler, payload) or (handler, payload, options)."""
@@ -127,7 +128,7 @@ class Core:
         if method in _CHANGES:
             request = request | {"by": user_name()}
         content = msgspec.json.encode(request)
-        is_repeatable = method != "Reschedule"
+        is_repeatable = method not in _RESCHEDULES
         deadline_s = self.deadline_s() if deadline_s is None else deadline_s
         got = self.cell.call(method, content, deadline_s, is_repeatable=is_repeatable)
         try:

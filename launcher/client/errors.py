@@ -16,7 +16,8 @@ TaskError                 .code (stable, snake_case)   .hint (what the caller ca
 ├ Unavailable             no replica could act before the deadline; nothing happened
 ├ OutcomeUnknown          the deadline passed, and it may have happened. Repeat it with its key
 ├ NotOver                 `wait` gave up before the task or group was over; also a TimeoutError
-└ NotAllSubmitted         some tasks of `submit_many` or a batch were refused; `outcomes` has each
+├ NotAllSubmitted         some tasks of `submit_many` or a batch were refused; `outcomes` has each
+└ NotAllChanged           the same of `cancel_many`, `run_now_many` or `reschedule_many`
 
 Messages: lower case, no full stop, the thing first.
 """
@@ -126,11 +127,8 @@ class NotOver(TaskError, TimeoutError):
     code = "not_over"
 
 
-class NotAllSubmitted(TaskError):
-    """Some of several tasks were refused. `outcomes` has a Task or a TaskError for each, in order;
-    tasks that were accepted stay submitted."""
-
-    code = "not_all_submitted"
+class _SomeRefused(TaskError):
+    """Some of several tasks were refused. `outcomes` has what became of each, in order."""
 
     def __init__(self, outcomes: Sequence[Any]) -> None:
         refused = [one for one in outcomes if isinstance(one, Exception)]
@@ -140,6 +138,20 @@ class NotAllSubmitted(TaskError):
             getattr(first, "hint", ""),
         )
         self.outcomes = list(outcomes)
+
+
+class NotAllSubmitted(_SomeRefused):
+    """Some of several tasks were refused. `outcomes` has a Task or a TaskError for each, in order;
+    tasks that were accepted stay submitted."""
+
+    code = "not_all_submitted"
+
+
+class NotAllChanged(_SomeRefused):
+    """Some of several changes were refused. `outcomes` has a TaskView or a TaskError for each, in
+    order; tasks that were changed stay so."""
+
+    code = "not_all_changed"
 
 
 _KINDS = (

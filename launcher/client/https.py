@@ -33,7 +33,9 @@ _ROUTES: Final = {
     "Cancel": "POST /v1/tasks/cancel",
     "RunNow": "POST /v1/tasks/run-now",
     "Reschedule": "PATCH /v1/tasks/{name}",
+    "RescheduleMany": "POST /v1/tasks/reschedule",
     "Get": "GET /v1/tasks/{name}",
+    "GetMany": "GET /v1/tasks/named",
     "List": "GET /v1/tasks",
     "Watch": "GET /v1/tasks/watch",
     "GetGroup": "GET /v1/groups/{name}",
@@ -69,16 +71,17 @@ def request_of(method: str, content: bytes) -> Request:
         raise TaskError(f"{method}: a client does not ask it over HTTPS")
     verb, path = _ROUTES[method].split(" ")
     if path.endswith("{name}"):
-        fields = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
-        name = msgspec.json.decode(fields.pop("name"), type=str)
+        rest = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        name = msgspec.json.decode(rest.pop("name"), type=str)
         path = path.replace("{name}", quote(name, safe="/:"))
-        content = msgspec.json.encode(fields)
+        content = msgspec.json.encode(rest)
     if verb in ("POST", "PATCH"):
         return Request(verb, path, content)
     said: dict[str, Any] = msgspec.json.decode(content)
     said |= said.pop("filter", {})
     said.pop("by", None)  # the token says who asks
-    query = urlencode({name: value for name, value in said.items() if value not in ("", None)})
+    fields = {name: value for name, value in said.items() if value not in ("", None)}
+    query = urlencode(fields, doseq=True)
     return Request(verb, f"{path}?{query}" if query else path)
 
 

@@ -14,7 +14,7 @@ SERVICE: Final = "raftcron.v1.Tasks"
 TASKS_MAX: Final = 1_000
 """Tasks of one call."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10
-READS: Final = frozenset({"Get", "List", "GetGroup", "ListGroups", "Watch"})
+READS: Final = frozenset({"Get", "GetMany", "List", "GetGroup", "ListGroups", "Watch"})
 """Calls that change nothing."""
 OVER: Final = frozenset({"succeeded", "failed", "cancelled", "skipped", "lost"})
 """States in which nothing happens to a task any more."""
@@ -152,13 +152,21 @@ class GroupView(msgspec.Struct, kw_only=True):
         return self.is_complete and not self.failed and not self.dropped
 
 
+class RefusedTask(msgspec.Struct):
+    """A task that was named beside others, and why it was refused."""
+
+    task: str
+    error: Problem
+
+
 class TasksReport(msgspec.Struct):
-    """The answer to Cancel, CancelGroup and RunNow; `next` asks for the next portion of a filter or
-    a group, "" at the end."""
+    """The answer to Cancel, CancelGroup, RunNow, RescheduleMany and GetMany; `next` asks for the
+    next portion of a filter or a group, "" at the end."""
 
     count: int = 0
     tasks: list[TaskView] = []
     next: str = ""
+    errors: list[RefusedTask] = []
 
 
 class TaskPage(msgspec.Struct):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Denied,
         GroupClosed,
         GroupOpen,
+        NotAllChanged,
         NotAllSubmitted,
         NotOver,
         OtherContent,
@@ -58,6 +59,7 @@ __all__ = [
     "GroupOpen",
     "GroupView",
     "NoExecutor",
+    "NotAllChanged",
     "NotAllSubmitted",
     "NotOver",
     "OtherContent",
@@ -96,8 +98,15 @@ _LATER = {
     "TaskView": "launcher.client.messages",
     **dict.fromkeys(
         (
-            *("BadTask", "Denied", "NotAllSubmitted", "NotOver", "OtherContent", "OutcomeUnknown"),
-            *("QueueFull", "TaskError", "TaskOver", "Unavailable", "UnknownHandler"),
+            *("BadTask", "Denied", "NotAllChanged", "NotAllSubmitted", "NotOver", "OtherContent"),
+            *(
+                "OutcomeUnknown",
+                "QueueFull",
+                "TaskError",
+                "TaskOver",
+                "Unavailable",
+                "UnknownHandler",
+            ),
             *("UnknownQueue", "UnknownTask", "UnknownGroup", "UnknownPredecessor"),
             *("GroupClosed", "GroupOpen"),
         ),

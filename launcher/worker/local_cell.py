@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from launcher.client.errors import TaskError, TaskOver, UnknownTask, error_of
 from launcher.client.messages import (
     GroupView,
     Problem,
+    RefusedTask,
     Submission,
     SubmitReport,
     TaskChange,
@@ -294,32 +296,70 @@ class LocalCell:
                 return TasksReport(len(found), found)
             request = {"names": msgspec.Raw(msgspec.json.encode([one.task for one in found]))}
         names = msgspec.json.decode(request["names"], type=list[str])
-        other = [name for name in names if self._known(name).view.state != "cancelled"]
-        request = {"names": msgspec.Raw(msgspec.json.encode(other))}
-        report = self._changed(request, state="cancelled", ended_at=_iso(self._now_ms))
+        other = [name for name in names if not self._is_cancelled(name)]
+        report = self._changed(other, state="cancelled", ended_at=_iso(self._now_ms))
         self._ended()
         self._run_until(self._now_ms)
         return report  # of one that is cancelled already it says nothing, as a cell does
 
+    def _is_cancelled(self, name: str) -> bool:
+        held = self._held.get(full_name(name))
+        return held is not None and held.view.state == "cancelled"
+
     def _on_runnow(self, request: dict[str, msgspec.Raw]) -> TasksReport:
-        report = self._changed(request)
+        report = self._changed(msgspec.json.decode(request["names"], type=list[str]))
         for view in report.tasks:
             self._held[view.task].due_ms = self._now_ms
-        self._run_until(self._now_ms)
-        return TasksReport(report.count, [self._held[one.task].view for one in report.tasks])
+        return self._run_due(report)
 
-    def _changed(self, request: dict[str, msgspec.Raw], **fields: Any) -> TasksReport:
+    def _run_due(self, report: TasksReport) -> TasksReport:
+        """Run what is due; return the report with the tasks as they are then."""
+        self._run_until(self._now_ms)
+        views = [self._held[one.task].view for one in report.tasks]
+        return msgspec.structs.replace(report, tasks=views)
+
+    def _changed(self, names: Sequence[str], **fields: Any) -> TasksReport:
+        def change(name: str) -> None:
+            self._show(self._waiting(name), **fields)
+
+        return self._each(dict.fromkeys(names, change))
+
+    def _each(self, changes: Mapping[str, Callable[[str], object]]) -> TasksReport:
+        """Make changes of tasks by name; those that are refused beside others are errors.
+
+        Raises:
+            TaskError: the only one is refused.
+        """
+        report = TasksReport()
+        for name, change in changes.items():
+            try:
+                change(name)
+                report.tasks.append(self._known(name).view)
+            except TaskError as error:
+                if len(changes) == 1:
+                    raise
+                problem = Problem(error.code, str(error), error.hint)
+                report.errors.append(RefusedTask(full_name(name), problem))
+        report.count = len(report.tasks)
+        return report
+
+    def _on_getmany(self, request: dict[str, msgspec.Raw]) -> TasksReport:
         names = msgspec.json.decode(request["names"], type=list[str])
-        changed = []
-        for name in names:
-            held = self._waiting(name)
-            self._show(held, **fields)
-            changed.append(held.view)
-        return TasksReport(len(changed), changed)
+        return self._each(dict.fromkeys(names, self._known))
+
+    def _on_reschedulemany(self, request: dict[str, msgspec.Raw]) -> TasksReport:
+        each = msgspec.json.decode(request["tasks"], type=list[dict[str, Any]])
+        return self._run_due(self._each({said["name"]: partial(self._move, said) for said in each}))
 
     def _on_reschedule(self, request: dict[str, msgspec.Raw]) -> TaskView:
         said = {name: msgspec.json.decode(value) for name, value in request.items()}
-        held = self._waiting(said["name"])
+        self._move(said, said["name"])
+        self._run_until(self._now_ms)
+        return self._known(said["name"]).view
+
+    def _move(self, said: dict[str, Any], name: str) -> None:
+        """Give a task another time, priority or payload."""
+        held = self._waiting(name)
         if said.get("revision", held.view.revision) != held.view.revision:
             raise TaskError(f"{held.view.task} was changed since revision {said['revision']}")
         if "at_ms" in said or "delay_ms" in said:
@@ -330,8 +370,6 @@ class LocalCell:
             self._show(held, priority=said["priority"])
         if "payload" in said:
             self._show(held, payload=said["payload"])
-        self._run_until(self._now_ms)
-        return held.view
 
     def _known(self, name: str) -> _Held:
         held = self._held.get(full_name(name))

@@ -22,6 +22,7 @@ from cron.api.task_queues import (
 from cron.api.tasks import (
     CancelRequest,
     RefusedTask,
+    RescheduleManyRequest,
     RescheduleRequest,
     SubmitReport,
     SubmitRequest,
@@ -379,6 +380,58 @@ async def test_reschedule_says_what_changes() -> None:
     assert (await cli(backend, *reschedule)).exit_code == 2
     over = FakeBackend(reschedule=NotNow("it is over"))
     assert (await cli(over, *reschedule, "--priority", "0")).exit_code == 4
+
+
+async def test_reschedule_of_many_tasks_is_one_call_and_names_those_that_were_refused() -> None:
+    refused = RefusedTask("default/mail.send:k2", TaskError("not_now", "k2 is over: succeeded"))
+    backend = FakeBackend(
+        reschedule_many=TasksReport(count=1, tasks=[task(revision=8)], errors=[refused])
+    )
+    line = ("task", "reschedule", "mail.send:k1", "mail.send:k2", "mail.send:k1")
+    result = await cli(backend, *line, "--delay", "1h", "--payload", "[7]")
+    assert (result.exit_code, result.stderr) == (4, "raftcron: k2 is over: succeeded\n")
+    assert result.stdout == "mail.send:k1 waiting, scheduled 2026-11-20 15:00:00.000 UTC\n"
+    each = [
+        RescheduleRequest(name=name, delay_ms=3_600_000, payload=msgspec.Raw(b"[7]"))
+        for name in (NAME, "default/mail.send:k2")
+    ]
+    assert asked(backend, "reschedule_many") == RescheduleManyRequest(tasks=each, by="ada")
+    (row,) = rows(await cli(backend, *line, "--priority", "0", "-o", "json"))
+    assert (row["task"], row["revision"]) == (NAME, 8)
+
+
+async def test_reschedule_bounds_the_tasks_of_a_command_and_the_bytes_of_a_call(
+    tmp_path: Path,
+) -> None:
+    sizes: list[int] = []
+
+    def take(request: RescheduleManyRequest) -> TasksReport:
+        sizes.append(len(request.tasks))
+        return TasksReport(count=len(request.tasks), tasks=[task()])
+
+    backend = FakeBackend(reschedule_many=take)
+    names = [f"mail.send:k{n}" for n in range(1_001)]
+    too_many = await cli(backend, "task", "reschedule", *names, "--delay", "1h")
+    assert (too_many.exit_code, sizes) == (2, [])
+    assert "number of tasks" in too_many.stderr
+    file = tmp_path / "payload.json"
+    file.write_text(f'"{"x" * 200_000}"')
+    done = await cli(backend, "task", "reschedule", *names[:100], "--payload", f"@{file}")
+    assert (done.exit_code, sizes) == (0, [41, 41, 18])
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (("--priority", "1", "--revision", "7"), "that of one task"),
+        ((), "nothing is to change"),
+    ],
+)
+async def test_reschedule_of_many_tasks_takes_no_revision_and_some_change(
+    said: tuple[str, ...], why: str
+) -> None:
+    result = await cli(FakeBackend(), "task", "reschedule", "mail.send:k1", "mail.send:k2", *said)
+    assert (result.exit_code, why in result.stderr) == (2, True)
 
 
 async def test_run_now_names_tasks() -> None:

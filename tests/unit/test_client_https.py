@@ -81,6 +81,8 @@ async def test_a_token_alone_submits_and_asks_about_tasks(door: HttpsSite) -> No
         "reschedule": VIEW,
         "run_now": TasksReport(count=1, tasks=[VIEW]),
         "list": TasksPage(tasks=[VIEW]),
+        "reschedule_many": TasksReport(count=1, tasks=[VIEW]),
+        "get_many": TasksReport(count=1, tasks=[VIEW]),
         "get_group": TaskGroupView(group="acme/g", state="open"),
         "watch": [TaskChange(position="7"), TaskChange(position="8.0", task=VIEW)],
     }
@@ -92,6 +94,10 @@ async def test_a_token_alone_submits_and_asks_about_tasks(door: HttpsSite) -> No
         assert client.cancel("acme/mail:a").state == "waiting"
         assert client.run_now("mail:a").task == VIEW.task
         assert client.reschedule("mail:a", delay="1h", payload=[1]).task == VIEW.task
+        again = [("acme/mail:a", {"priority": 2}), ("acme/mail:a", {"at": "2126-01-01T00:00Z"})]
+        assert [one.task for one in client.reschedule_many(again)] == [VIEW.task] * 2
+        with pytest.raises(errors.NotAllChanged, match="says nothing of it"):
+            client.cancel_many(["acme/mail:b", "acme/mail:c"])
         assert [one.task for one in client.list(queue="mail", state="waiting")] == [VIEW.task]
         assert client.group_status("acme/g").state == "open"
         assert next(client.watch(queue="mail")).position == "8.0"
@@ -101,6 +107,7 @@ async def test_a_token_alone_submits_and_asks_about_tasks(door: HttpsSite) -> No
     asked = {name: request for name, (request,) in door.backend.calls}
     assert asked["get"].name == "acme/mail:a"
     assert (asked["reschedule"].name, asked["reschedule"].delay_ms) == ("default/mail:a", 3_600_000)
+    assert asked["get_many"].names == ["acme/mail:b", "acme/mail:c"]
     assert asked["list"].filter.queue == asked["watch"].filter.queue == "default/mail"
     assert asked["submit"].by == "ci", "as the token says"
 
@@ -160,6 +167,8 @@ def test_what_a_call_is_in_http() -> None:
     said = {"filter": {"queue": "a b", "state": ""}, "page": "", "limit": 9}
     listed = request_of("List", json.dumps(said).encode())
     assert listed == ("GET", "/v1/tasks?limit=9&queue=a+b", b"")
+    named = request_of("GetMany", b'{"names": ["q:a", "acme/q:b"]}')
+    assert named == ("GET", "/v1/tasks/named?names=q%3Aa&names=acme%2Fq%3Ab", b"")
     group = request_of("CancelGroup", b'{"name": "acme/g", "by": "ada", "page": "p"}')
     assert group == ("DELETE", "/v1/groups/acme/g?page=p", b"")
     with pytest.raises(errors.TaskError, match="PutJobs"):

@@ -11,6 +11,7 @@ from launcher.client.client import Client
 from launcher.client.errors import (
     GroupClosed,
     GroupOpen,
+    NotAllChanged,
     NotAllSubmitted,
     OtherContent,
     TaskOver,
@@ -162,6 +163,25 @@ def test_a_task_is_rescheduled_and_run_now(cell):
     assert ran == []
     client.run_now(task)
     assert ran == ["bob"]
+
+
+def test_many_tasks_are_changed_as_in_a_cell(cell):
+    client = Client()
+    names = ["ada", "bob", "eve"]
+    a, b, c = client.submit_many(("mail.send", one, {"delay": "1h"}) for one in names)
+    client.reschedule_many([(a, {"delay": "2h"}), (b, {"payload": "bea"})])
+    cell.advance("1h")
+    assert ran == ["bea", "eve"]
+    with pytest.raises(NotAllChanged, match="1 of 2 tasks were refused") as caught:
+        client.reschedule_many([(a, {"delay": "3h"}), (b, {"delay": "3h"})])
+    moved, over = caught.value.outcomes
+    assert (moved.state, type(over)) == ("waiting", TaskOver)
+    assert [one.state for one in client.run_now_many([a])] == ["succeeded"]
+    with pytest.raises(NotAllChanged) as caught:
+        client.cancel_many([c, "mail.send:gone"])
+    assert [type(one) for one in caught.value.outcomes] == [TaskOver, UnknownTask]
+    d = client.submit("mail.send", "dan", delay="1h")
+    assert [one.state for one in client.cancel_many([d, d])] == ["cancelled"] * 2
 
 
 def test_unknown_handlers_and_tasks_are_said(cell):
