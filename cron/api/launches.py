@@ -219,10 +219,13 @@ class BackfillRequest(Request, frozen=True, kw_only=True):
 
 
 class BackfillReport(View, frozen=True, kw_only=True):
-    """The launches that a backfill reopened, or would reopen; names, oldest first."""
+    """The launches that a backfill reopened, or would reopen; names, oldest first. The first
+    `before` of them are from before the job was first applied, at `applied_s`."""
 
     launches: list[str] = []
     is_dry_run: bool = False
+    before: int = 0
+    applied_s: int = 0
 
 
 class TriggerRequest(Request, frozen=True, kw_only=True):

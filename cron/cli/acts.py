@@ -21,6 +21,7 @@ from cron.cli import exits, render
 from cron.cli.logs import split_attempt
 from cron.cli.options import Settings, asks_cell, new_request_id
 from cron.cli.rows import launch_row
+from cron.cli.times import show_s
 from cron.cli.values import TIME
 from cron.cli.waiting import (
     ending,
@@ -83,8 +84,9 @@ def backfill_command(
 ) -> None:
     """Launch JOB for its instants in a period that were skipped, lost, failed or have no row.
 
-    Lists the launches first; more than 10 need --yes. With --wait, the command exits with 6 if
-    --timeout expires first; the launches continue.
+    Lists the launches first; more than 10 need --yes. Instants from before JOB was first applied
+    have no row, so they are launched, too; a note says how many there are. With --wait, the command
+    exits with 6 if --timeout expires first; the launches continue.
     """
     to_ms = settings.now_ms() if to_ms is None else to_ms
     from_s, to_s = -(-from_ms // 1000), -(-to_ms // 1000)  # both rounded up: [from, to) of seconds
@@ -94,6 +96,7 @@ def backfill_command(
         needs_yes = len(plan.launches) > limits.BACKFILL_WITHOUT_YES_MAX and not yes
         if dry_run or needs_yes or not plan.launches:
             _show_backfill(settings, plan, "would launch")
+        _note_before(settings, plan)
         if needs_yes and not dry_run:
             raise InvalidInput(
                 f"backfill of {len(plan.launches)} launches needs --yes, nothing was launched",
@@ -117,6 +120,15 @@ def _show_backfill(settings: Settings, report: BackfillReport, what: str) -> Non
         settings.show_row(row, f"{what}: {short_job_name(launch)}")
     if not report.launches and not settings.is_json:
         render.line("nothing to launch in this period")
+
+
+def _note_before(settings: Settings, plan: BackfillReport) -> None:
+    """Say how many launches of a plan are older than the job: for these nothing was skipped."""
+    if plan.before:
+        verb = "is" if plan.before == 1 else "are"
+        count = f"{plan.before:,} of {render.number(len(plan.launches), 'launch', 'launches')}"
+        when = f"{show_s(plan.applied_s)}, when the job was first applied"
+        settings.show_notes([f"{count} {verb} from before {when}; a later --from leaves them out"])
 
 
 @click.command("kill")

@@ -33,9 +33,10 @@ async def backfill(replica: Replica, request: BackfillRequest) -> BackfillReport
     """
     for _ in range(ATTEMPTS):
         items, read_at = await _items(replica, request)
-        names = [str(LaunchName(request.job, item.key[1], item.key[2])) for item in items]
+        applied_s = audited_job(replica.state.jobs[request.job]).revisions[0].from_s
+        report = _report(request, [item.key[1] for item in items], applied_s)
         if request.is_dry_run or not items:
-            return BackfillReport(launches=names, is_dry_run=request.is_dry_run)
+            return report
         command = c.Reopen(tuple(items), read_at, request.by or "somebody")
 
         def build(state: State, _now_ms: int, command: c.Reopen = command) -> list[c.Command]:
@@ -50,11 +51,23 @@ async def backfill(replica: Replica, request: BackfillRequest) -> BackfillReport
         verdicts = results[0].items
         if any(verdict == Verdict.STALE_REVISION for verdict in verdicts):
             continue  # a launch of the job ended since history was read: read it again
-        pairs = zip(names, verdicts, strict=True)
-        reopened = [name for name, verdict in pairs if verdict == Verdict.ACCEPTED]
-        return BackfillReport(launches=reopened)
+        pairs = zip(items, verdicts, strict=True)
+        reopened = [item.key[1] for item, verdict in pairs if verdict == Verdict.ACCEPTED]
+        return _report(request, reopened, applied_s)
     raise Conflict(
         f"launches of job {request.job} keep ending while its history is read", "try again"
+    )
+
+
+def _report(request: BackfillRequest, at_s: list[int], applied_s: int) -> BackfillReport:
+    """Return the report about the launches of a job, oldest first, that was first applied at
+    `applied_s`."""
+    before = sum(one_s <= applied_s for one_s in at_s)
+    return BackfillReport(
+        launches=[str(LaunchName(request.job, one_s)) for one_s in at_s],
+        is_dry_run=request.is_dry_run,
+        before=before,
+        applied_s=applied_s if before else 0,
     )
 
 

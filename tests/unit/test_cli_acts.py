@@ -166,6 +166,26 @@ async def test_a_dry_run_of_backfill_launches_nothing(count):
     assert [given.is_dry_run for _, (given,) in backend.calls] == [True]
 
 
+@pytest.mark.parametrize(
+    ("more", "code"), [([], 2), (["--dry-run"], 0), (["--yes"], 0), (["--yes", "-o", "json"], 0)]
+)
+async def test_backfill_says_how_many_launches_are_older_than_the_job(more, code):
+    backend = FakeBackend(
+        backfill=lambda asked: BackfillReport(
+            launches=plan(11), is_dry_run=asked.is_dry_run, before=9, applied_s=NOON_S + 540
+        )
+    )
+    result = await cli(backend, "backfill", "backup", *PERIOD, *more)
+    assert result.exit_code == code
+    note = (
+        "note: 9 of 11 launches are from before 2026-11-20 15:09:00 UTC, when the job was first "
+        "applied; a later --from leaves them out"
+    )
+    assert [line for line in result.stderr.splitlines() if line.startswith("note")] == (
+        [] if "json" in more else [note]
+    )
+
+
 def in_turn(**by_launch: list[str]) -> Callable[[ShowRequest], list[LaunchView]]:
     """What `show` answers: each launch in the states that it has from look to look."""
 

@@ -110,6 +110,18 @@ async def test_a_backfill_shows_its_plan_before() -> None:
     ]
 
 
+async def test_the_plan_of_a_backfill_says_how_many_instants_are_older_than_the_jobs() -> None:
+    of = full("plain")
+    of.answers["backfill"] = lambda asked: BackfillReport(
+        launches=[f"{asked.job}@2026-11-20T15:00:00Z"], before=1, applied_s=NOON_S
+    )
+    fields = {"from": "2026-11-20T14:00", "to": "2026-11-20T16:00", "back": "/jobs"}
+    chosen = {**fields, "job": ["acme/a", "acme/b"]}
+    _, browser = await acted("backfill", chosen, of, is_confirmed=False)
+    text = check_sound(browser.page).text
+    assert "2 of these instants lie before the job was first applied." in text
+
+
 async def test_the_plan_of_many_jobs_is_below_100_kb() -> None:
     names = [f"{'t' * 100}/{'j' * 97}{number:03}" for number in range(200)]
     fields = {"job": names, "reason": '"' * 500, "back": "/jobs"}

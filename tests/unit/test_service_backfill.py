@@ -116,6 +116,20 @@ async def test_what_was_before_the_job_may_be_filled_back() -> None:
     rig = with_job()
     report = await FakeWorld(rig).ask(from_s=T0 - 119, to_s=T0 + 1)
     assert report.launches == names(-60, 0)
+    assert (report.before, report.applied_s) == (2, T0)
+
+
+async def test_the_plan_says_how_many_launches_are_older_than_the_job() -> None:
+    rig = with_job().to(60)
+    rig.account(60)
+    rig.skip(60)
+    world = FakeWorld(rig)
+    for is_dry_run in (True, False):
+        report = await world.ask(from_s=T0 - 119, to_s=T0 + 61, is_dry_run=is_dry_run)
+        assert report.launches == names(-60, 0, 60)
+        assert (report.before, report.applied_s) == (2, T0)
+    late = await FakeWorld(three_instants()).run()
+    assert (late.before, late.applied_s) == (0, 0)
 
 
 async def test_a_period_before_an_edit_has_the_instants_that_it_had_then() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from cron.api import table as t
 from cron.api.checks import named_pattern
 from cron.api.jobs import ApplyReport, PauseRequest, ResumeRequest, RollBackRequest
-from cron.api.launches import BackfillRequest, TriggerRequest
+from cron.api.launches import BackfillReport, BackfillRequest, TriggerRequest
 from cron.web.console.page_request import PageRequest
 from cron.web.console.plans import (
     BY,
@@ -86,10 +86,10 @@ async def _trigger(asked: PageRequest) -> tuple[int, str]:
     return len(names), launch_link(launch) if len(names) == 1 else ""
 
 
-async def _backfilled(asked: PageRequest, *, is_dry_run: bool) -> list[str]:
+async def _backfilled(asked: PageRequest, *, is_dry_run: bool) -> list[BackfillReport]:
     """Backfill the jobs that were chosen, one after the other, or only find out which launches
     that is."""
-    form, launches = asked.form, list[str]()
+    form, reports = asked.form, list[BackfillReport]()
     for job in names_in(asked, "job"):
         request = BackfillRequest(
             job=job,
@@ -98,13 +98,15 @@ async def _backfilled(asked: PageRequest, *, is_dry_run: bool) -> list[str]:
             is_dry_run=is_dry_run,
             by=BY,
         )
-        launches += (await asked.ask(t.BACKFILL, request)).launches
-    return launches
+        reports.append(await asked.ask(t.BACKFILL, request))
+    return reports
 
 
 async def _backfilling(asked: PageRequest) -> Plan:
-    launches, form = await _backfilled(asked, is_dry_run=True), asked.form
-    names = names_in(asked, "job")
+    reports, form = await _backfilled(asked, is_dry_run=True), asked.form
+    launches = [launch for report in reports for launch in report.launches]
+    names, before = names_in(asked, "job"), sum(report.before for report in reports)
+    older = f"{before:,} of these instants lie before the job was first applied."
     of = names[0] if len(names) == 1 else f"{len(names)} jobs"
     return Plan(
         title="Backfill",
@@ -113,12 +115,14 @@ async def _backfilling(asked: PageRequest) -> Plan:
         button="Backfill",
         items=launches,
         count=len(launches),
+        notes=[older] if before else [],
         fields=kept(asked, "job", "from", "to"),
     )
 
 
 async def _backfill(asked: PageRequest) -> tuple[int, str]:
-    return len(await _backfilled(asked, is_dry_run=False)), ""
+    reports = await _backfilled(asked, is_dry_run=False)
+    return sum(len(report.launches) for report in reports), ""
 
 
 async def _rolled_back(asked: PageRequest, *, is_dry_run: bool) -> ApplyReport:
