@@ -44,6 +44,9 @@ def relay_command(
     their own transactions, with `raftcron.outbox`. A row is deleted after the cell has committed
     its task. A row that the cell refuses stays, with the reason in the column `refused`.
 
+    With a token in RAFTCRON_TOKEN and ca.pem alone in --tls, it speaks HTTPS with the replicas:
+    --server https://r1:7480,https://r2:7480.
+
     The command may be killed at any point, and several may run at once: no task is lost or run
     twice. PostgreSQL needs psycopg: pip install 'raftcron[postgresql]'.
     """
@@ -82,6 +85,9 @@ def intake_command(
     after the cell has committed its task. A message that is refused goes to the dead-letter queue,
     with the attribute raftcron-reason; without such a queue it stays.
 
+    With a token in RAFTCRON_TOKEN and ca.pem alone in --tls, it speaks HTTPS with the replicas:
+    --server https://r1:7480,https://r2:7480.
+
     The command may be killed at any point, and several may run at once: no task is lost or run
     twice. Credentials are those of AWS: environment, profile or role.
     """
@@ -111,15 +117,15 @@ def without_password(url: str) -> str:
 
 @contextmanager
 def _core(settings: Settings) -> Iterator[Core]:
-    """A client of the cell that the options name."""
+    """A client of the cell that the options name; over HTTPS as the library's."""
     from launcher.client.carrying import failpoints
-    from launcher.client.cell import Cell, find_place
+    from launcher.client.cell import cell_at, find_place
     from launcher.client.core import Core as Opened
     from launcher.client.core import Settings as Ways
 
     failpoints.arm()
     timeout_s = (settings.timeout_ms or CALL_MS) / 1000
-    core = Opened(Cell(find_place(settings.server, settings.tls, None)), Ways(timeout_s))
+    core = Opened(cell_at(find_place(settings.server, settings.tls, None)), Ways(timeout_s))
     try:
         yield core
     finally:

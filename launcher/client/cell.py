@@ -53,6 +53,8 @@ _PATIENCE_MS: Final = 2_000
 _PAUSE_S_MIN: Final = 0.02
 _PAUSE_S_MAX: Final = 1.0
 _ERROR: Final = "raftcron-error-bin"
+_HTTPS: Final = "https://"
+_AUTHORITY: Final = "ca.pem"
 _TRANSIENT: Final = frozenset(
     {"not_leader", "no_quorum", "unavailable", "shutdown", "replica_fault", "storage_away"}
 )
@@ -108,30 +110,67 @@ def find_place(server: str | None, tls: str | None, token: str | None) -> Place:
     RAFTCRON_TOKEN say.
 
     Raises:
-        BadTask: an address cannot be read, or is beyond loopback and there is no certificate.
+        BadTask: an address cannot be read, is beyond loopback and there is no certificate, or is
+            `https://` and there is no token or no authority.
         BadConfig: the certificate cannot be used; the message names the file.
     """
     folder = tls if tls is not None else os.environ.get("RAFTCRON_TLS", "")
-    shown = token if token is not None else os.environ.get("RAFTCRON_TOKEN", "")
+    shown = (token if token is not None else os.environ.get("RAFTCRON_TOKEN", "")).strip()
+    text, is_https = _without_scheme(server or os.environ.get("RAFTCRON_SERVER") or DEV_CELL)
     credentials = None
-    authority = _lone_authority(folder) if folder and shown else ""
+    if is_https:
+        authority = _authority_of(folder, shown)
+    else:
+        authority = _lone_authority(folder) if folder and shown else ""
     if folder and not authority:
         from launcher.tls import files_of, load_credentials
 
         credentials = load_credentials(files_of(folder))
-    text = server or os.environ.get("RAFTCRON_SERVER") or DEV_CELL
     try:
         is_secure = bool(authority) or credentials is not None
         port = HTTP_PORT if authority else CLIENT_PORT
         servers = parse_servers(text, is_secure=is_secure, port=port)
     except BadAddress as error:
         raise BadTask(str(error), error.hint) from error
-    return Place(servers, credentials, shown.strip(), authority)
+    return Place(servers, credentials, shown, authority)
+
+
+def _without_scheme(text: str) -> tuple[str, bool]:
+    """Return a comma list of servers as `parse_servers` reads it, and whether they are `https://`.
+
+    Raises:
+        BadTask: some are and some are not.
+    """
+    servers = [one.strip() for one in text.split(",") if one.strip()]
+    marked = [one for one in servers if one.startswith(_HTTPS)]
+    plain = [one.removeprefix(_HTTPS).removesuffix("/") for one in marked]
+    if not plain:
+        return text, False
+    if len(plain) < len(servers):
+        hint = "name the HTTP addresses of all replicas: https://r1:7480,https://r2:7480"
+        raise BadTask("some servers are https:// and others not", hint)
+    return ",".join(plain), True
+
+
+def _authority_of(folder: str, token: str) -> str:
+    """Return the file of the authority for servers that are `https://`; a certificate beside it is
+    not used.
+
+    Raises:
+        BadTask: there is none, or no token.
+    """
+    if not token:
+        raise BadTask("https:// needs a token", "let RAFTCRON_TOKEN be one of `raftcron token`")
+    file = os.path.join(folder, _AUTHORITY)
+    if not folder or not os.path.isfile(file):
+        hint = f"copy {_AUTHORITY} into a folder, and name that: --tls DIR or RAFTCRON_TLS"
+        raise BadTask("https:// needs the file of the cell's authority", hint)
+    return file
 
 
 def _lone_authority(folder: str) -> str:
     """Return the file of the authority in a folder that has no certificate beside it, else ""."""
-    names = ("ca.pem", "cert.pem", "key.pem")
+    names = (_AUTHORITY, "cert.pem", "key.pem")
     ca, *own = (os.path.join(folder, name) for name in names)
     return ca if os.path.isfile(ca) and not any(map(os.path.exists, own)) else ""
 

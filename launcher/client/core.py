@@ -342,12 +342,12 @@ def accepted(outcomes: Iterable[T | Exception]) -> list[T]:
 class Connected:
     """A client of a cell.
 
-    `server` is a comma list of `host:port`, else RAFTCRON_SERVER, else the replicas of `raftcron
-    dev`. `tls` is a folder of `raftcron certs issue` (else RAFTCRON_TLS), `token` what `raftcron
-    token` made (else RAFTCRON_TOKEN). Tasks are of `tenant` unless they say another one. A call
-    is tried for `timeout`; at most `calls_max` calls of submits are under way at once. Payloads
-    that are too long for a task go to `payloads`, the URL of a store or a `PayloadStore` (else the
-    first of RAFTCRON_PAYLOADS).
+    `server` is a comma list of `host:port`, or of `https://host:port` beside a token; else
+    RAFTCRON_SERVER, else the replicas of `raftcron dev`. `tls` is a folder of `raftcron certs
+    issue` (else RAFTCRON_TLS), `token` what `raftcron token` made (else RAFTCRON_TOKEN). Tasks are
+    of `tenant` unless they say another one. A call is tried for `timeout`; at most `calls_max`
+    calls of submits are under way at once. Payloads that are too long for a task go to `payloads`,
+    the URL of a store or a `PayloadStore` (else the first of RAFTCRON_PAYLOADS).
 
     Raises:
         BadTask: an address, or the URL of a store, cannot be read.

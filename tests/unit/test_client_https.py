@@ -2,71 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from cron.access import Role
 from cron.api.groups import TaskGroupView
-from cron.api.tasks import (
-    SubmitReport,
-    SubmitVerdict,
-    TaskChange,
-    TasksPage,
-    TasksReport,
-    TaskView,
-)
+from cron.api.tasks import TaskChange, TasksPage, TasksReport, TaskView
 from cron.errors import NoQuorum, OutcomeUnknown, UnknownTask
 from launcher.client import errors
 from launcher.client.client import Client
 from launcher.client.https import request_of
 from tests.fakes.ports import free_address
-from tests.unit.access_rig import AccessWorld
 from tests.unit.api_rig import FakeBackend
-from tests.unit.certs_rig import CELL, Certs
-from tests.unit.web_rig import Site, site
+from tests.unit.certs_rig import Certs
+from tests.unit.https_rig import HttpsSite
 
-R = TypeVar("R")
 VIEW = TaskView(task="acme/mail:a", state="waiting", revision=3)
-
-
-class HttpsSite:
-    """Replicas that serve HTTPS and a program's folder with `ca.pem` alone."""
-
-    def __init__(self, folder: Path) -> None:
-        certs = Certs(folder)
-        self.ours = certs.credentials("replica", "r1")
-        self.world = AccessWorld()
-        self.token = self.world.token(Role.SUBMITTER)
-        self.folder = folder / "trusted"
-        self.folder.mkdir()
-        shutil.copy(certs.authority() / "ca.pem", self.folder)
-        self.backend = FakeBackend(submit=self.submit)
-
-    def submit(self, request: Any) -> SubmitReport:
-        tasks = [SubmitVerdict(task=one.name, state="due", is_new=True) for one in request.tasks]
-        return SubmitReport(tasks=tasks)
-
-    def serves(self, backend: FakeBackend | None = None) -> Any:
-        ours, admission = self.ours, self.world.admission(is_open=False)
-        served = backend or self.backend
-        return site(served, credentials=lambda: ours, cell=CELL, admission=admission)
-
-    async def asks(self, *sites: Site | str, what: Callable[[Client], R], **how: Any) -> R:
-        """What a program gets that asks these replicas in turn."""
-        places = [f"127.0.0.1:{one.port}" if isinstance(one, Site) else one for one in sites]
-
-        def ask() -> R:
-            usual = {"tls": str(self.folder), "token": self.token, "timeout": 60}
-            with Client(",".join(places), **usual | how) as client:
-                return what(client)
-
-        return await asyncio.to_thread(ask)
 
 
 @pytest.fixture
@@ -148,6 +103,36 @@ async def test_refusals_are_errors_of_the_library(door: HttpsSite) -> None:
         with pytest.raises(errors.Denied, match="may not"):
             await door.asks(one, what=lambda it: it.submit("mail"), token=viewer)
         assert len(door.backend.calls) == calls
+
+
+async def test_https_addresses_are_asked_over_https_also_beside_a_certificate(
+    door: HttpsSite,
+) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (door.folder / name).write_text("not looked at")
+    async with door.serves() as one, door.serves() as two:
+        places = [f"https://127.0.0.1:{one.port}", f"https://127.0.0.1:{two.port}/"]
+        made = await door.asks(*places, what=lambda it: it.submit("mail", key="k"))
+    assert made.name == "default/mail:k"
+
+
+@pytest.mark.parametrize(
+    ("server", "tls", "token", "why"),
+    [
+        ("https://r1:7480", "", "rct_1", "https:// needs the file of the cell's authority"),
+        ("https://r1:7480", "here", "", "https:// needs a token"),
+        ("https://r1:7480,r2:7480", "here", "rct_1", "some servers are https:// and others not"),
+        ("https://r1:7480/v1", "here", "rct_1", "is not host:port"),
+        ("http://r1:7480", "here", "rct_1", "is not host:port"),
+    ],
+)
+def test_an_https_address_says_what_it_needs(
+    tmp_path: Path, server: str, tls: str, token: str, why: str
+) -> None:
+    (tmp_path / "ca.pem").touch()
+    with pytest.raises(errors.BadTask, match=why) as caught:
+        Client(server, tls=str(tmp_path) if tls else "", token=token)
+    assert caught.value.hint
 
 
 async def test_a_replica_of_another_authority_is_not_trusted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from launcher.client.intake import REASON, Intake, QueuePlace, find_queue
 from tests.fakes.ports import free_ports
 from tests.fakes.s3_server import CREDENTIALS, S3Server
 from tests.fakes.task_cell import TaskCell, task_cell
+from tests.unit.https_rig import HttpsSite
 from tests.unit.relay_rig import POINTS, numbers, run, run_killed
 
 HIDDEN_S = 600
@@ -232,6 +234,18 @@ def test_an_intake_that_is_killed_loses_and_doubles_nothing(cell, queue, point):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["refused"] == 0
     assert numbers(cell) == list(range(5))
+    assert queue.left() == (0, 0)
+
+
+async def test_an_intake_with_a_token_alone_submits_over_https(tmp_path, queue, monkeypatch):
+    door = HttpsSite(tmp_path)
+    queue.send('{"number": 1}')
+    monkeypatch.setenv("RAFTCRON_TOKEN", door.token)
+    line = ("intake", queue.argument, "--handler", "h", "--once", "--tls", str(door.folder))
+    async with door.serves() as one:
+        server = f"https://127.0.0.1:{one.port}"
+        done = await asyncio.to_thread(run, *line, "--server", server)
+    assert (done.returncode, door.payloads()) == (0, [{"number": 1}]), done.stderr
     assert queue.left() == (0, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sqlite3
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from cron.api.tasks import SubmitVerdict, TaskError
+from cron.cli import exits
 from cron.errors import NotAllowed
 from launcher.client import outbox, relay
 from launcher.client.cell import Cell, Place
@@ -20,6 +22,7 @@ from launcher.client.core import Core, Settings
 from launcher.client.errors import BadTask, Denied
 from launcher.client.relay import Relay, open_store
 from tests.fakes.task_cell import TaskCell, task_cell
+from tests.unit.https_rig import HttpsSite
 from tests.unit.relay_rig import POINTS, numbers, run, run_killed, shop, start
 
 
@@ -214,6 +217,33 @@ def test_relays_wait_for_rows_and_stop_at_a_signal(cell, file):
     ends = [process.communicate(timeout=60) for process in both]
     assert [process.returncode for process in both] == [0, 0], ends
     assert numbers(cell) == list(range(31))
+
+
+@pytest.mark.parametrize("scheme", ["", "https://"])
+async def test_a_relay_with_a_token_alone_carries_over_https(tmp_path, file, monkeypatch, scheme):
+    door = HttpsSite(tmp_path)
+    rows = shop(file, range(3))
+    monkeypatch.setenv("RAFTCRON_TOKEN", door.token)
+    line = ("relay", f"sqlite:{file}", "--once", "--tls", str(door.folder), "--server")
+    async with door.serves() as one:
+        done = await asyncio.to_thread(run, *line, f"{scheme}127.0.0.1:{one.port}")
+    assert (done.returncode, done.stdout) == (0, "3 submitted, 0 refused, 0 left\n"), done.stderr
+    assert [payload["number"] for payload in door.payloads()] == [0, 1, 2]
+    assert rows() == []
+
+
+async def test_a_relay_whose_token_is_unknown_over_https_sets_no_row_aside(
+    tmp_path, file, monkeypatch
+):
+    door = HttpsSite(tmp_path)
+    rows = shop(file, range(1))
+    before = rows()
+    monkeypatch.setenv("RAFTCRON_TOKEN", "rct_unknown")
+    line = ("relay", f"sqlite:{file}", "--once", "--tls", str(door.folder), "--server")
+    async with door.serves() as one:
+        done = await asyncio.to_thread(run, *line, f"https://127.0.0.1:{one.port}")
+    assert (done.returncode, door.payloads()) == (exits.NOT_ALLOWED, []), done.stderr
+    assert rows() == before
 
 
 def test_what_is_left_is_said(file):
