@@ -20,8 +20,8 @@ from launcher.executor.handlers.groups import NOBODY, Groups
 from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Kept, OutputWriter
+from launcher.executor.refusals import KILLED, LATE, LEASE_OVER, RETURNED, STOPPING, TWICE
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
-from launcher.executor.rules import LEASE_OVER
 from launcher.executor.waiting import Group
 from launcher.protocol.status import Reason
 from launcher.worker.wire import Ends
@@ -30,10 +30,6 @@ RETURNS_MAX: Final = 3
 """A launch that workers gave back so often is refused on this host."""
 RESUMES_MAX: Final = 20
 """A launch whose workers died so often while they looked it up is lost."""
-STOPPING: Final = "the executor is stopping"
-KILLED: Final = "killed before it was started"
-LATE: Final = "not started in time"
-TWICE: Final = "an attempt of this name is here"
 _GROUP: Final = attrgetter("group")
 
 
@@ -235,7 +231,7 @@ class Launches:
             elif stopping is not Reason.NONE:
                 self._refuse(attempt, KILLED, stopping)
             elif attempt.returns >= RETURNS_MAX or attempt.resumes > RESUMES_MAX:
-                self._refuse(attempt, "no worker here begins with it", Reason.WORKER_DIED)
+                self._refuse(attempt, RETURNED, Reason.WORKER_DIED)
             else:
                 again.append(attempt)
         self.groups.of(worker.group).ready.put_back(again)
@@ -261,18 +257,18 @@ class Launches:
                     return worker, attempt
         return None
 
-    def refuse_all(self, group: Group, detail: str, *, spares: bool = False) -> None:
-        """Refuse all launches that wait for a group. With `spares`, those that had begun wait on
-        for another worker."""
+    def refuse_all(self, group: Group, detail: str, *, but_begun: bool = False) -> None:
+        """Refuse all launches that wait for a group. With `but_begun`, those that had begun at a
+        dead worker wait on for another one."""
         starting = list(group.starting.values())
         group.starting.clear()
-        spared: list[Attempt] = []
+        begun: list[Attempt] = []
         for attempt in (*group.ready.clear(), *starting, *group.buffer.clear()):
-            if spares and attempt.resumes:
-                spared.append(attempt)
+            if but_begun and attempt.resumes:
+                begun.append(attempt)
             else:
                 self._refuse(attempt, detail, Reason.EXECUTOR_LOST)
-        group.ready.put_back(spared)
+        group.ready.put_back(begun)
 
     def refuse_late(self, group: Group, now_wall_ms: int) -> None:
         """Refuse launches that should have begun by now."""

@@ -26,10 +26,10 @@ from launcher.executor.commands.children import Children
 from launcher.executor.commands.running import Commands, EventsGap
 from launcher.executor.commands.trees import SurvivorsRemain, Target, kill_targets, kill_workers
 from launcher.executor.handlers.workers import Workers
-from launcher.executor.launches import KILLED, STOPPING
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
+from launcher.executor.refusals import KILLED, LEASE_OVER, STOPPING, WAITED, WITHDRAWN
 from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
@@ -38,7 +38,7 @@ from launcher.executor.rows import (
     REFUSED,
     changes_of,
 )
-from launcher.executor.rules import LEASE_OVER, BadOrders, Conditions, Decisions, Works, decide
+from launcher.executor.rules import BadOrders, Conditions, Decisions, Works, decide
 from launcher.executor.uploads import Uploads
 from launcher.failpoints import hit
 from launcher.limits import LEDGER_ROWS_MAX
@@ -61,8 +61,6 @@ FULL: Final = (
     f"the executor remembers as many launches as it may ({LEDGER_ROWS_MAX:,}): "
     "see why backups of the cell do not go on"
 )
-WITHDRAWN: Final = "fenced before it was started"
-WAITED: Final = "it waited for a slot when its executor died"
 LEASE_LOOK_MS: Final = 500
 SURVIVORS_PAUSE_S: Final = 1.0
 """Between two attempts to kill what a dead spawner or executor left."""
@@ -540,7 +538,7 @@ class ExecutorLoop:
         """Return the conditions for a turn; those of groups only if it has starts."""
         obstacle = ""
         if self.stopping:
-            obstacle = "the executor is stopping"
+            obstacle = STOPPING
         elif abs(self.clock_offset_ms) > self._config.clock_offset_ms_max:
             obstacle = f"the executor's clock is {self.clock_offset_ms} ms off the leader's"
         elif self.is_full:

@@ -1,8 +1,20 @@
 """Decides about orders: which rows an executor accepts, which it durably refuses, and why.
 
-Everything that decides whether an attempt may be started is in this file (rules R3, R4, R5, R7).
-Called inside a transaction of the ledger: the executor must not act on a decision, or report it,
-before that transaction is on the disk.
+This file decides once for each row, when its order arrives (rules R3, R4, R5, R7). Called inside a
+transaction of the ledger: the executor must not act on a decision, or report it, before that
+transaction is on the disk.
+
+A row that is accepted here may still be refused until it starts: because the lease ended, its start
+window is over, it was killed or fenced, no worker takes it, or the executor stops or died. Others
+decide that. DESIGN.md, "Refusals", lists all functions that refuse, with their reasons:
+
+* `loop.py`: `ExecutorLoop._conditions` before the rules, `ExecutorLoop._act` after them;
+  `interrupt_all`
+* `launches.py`: `Launches.accept`, `_give_fresh`, `refuse_late`, `give_back`, `withdraw`
+* `handlers/workers.py`: `Workers.tick`, `drain`, `kill`
+* `handlers/groups.py`: `WorkerGroup.reason_to_refuse_all`
+* `commands/running.py`: `Commands.reason_to_refuse_all`, `withdraw`, `withdraw_all`
+* `commands/spawner.py`: `Spawner._refusal`, `_kill`, `_lapse`
 """
 
 from __future__ import annotations
@@ -16,6 +28,7 @@ import msgspec
 
 from launcher.executor.attempt import Attempt
 from launcher.executor.ledger import Ledger
+from launcher.executor.refusals import LEASE_OVER, UNREADABLE, late_by
 from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
@@ -40,7 +53,6 @@ from launcher.protocol.work import WorkSpec
 WORKS_MAX: Final = 65_536
 """Numbers that a leader may give in a stream."""
 _DECODER: Final = msgspec.msgpack.Decoder(WorkSpec)
-LEASE_OVER: Final = "the executor's lease is over"
 COMMANDS: Final = ""
 """The group of all commands, which have no handler."""
 ROW_MAX: Final = (1 << 32) - 1
@@ -253,10 +265,10 @@ def _admit(batch: Batch, conditions: Conditions, into: Decisions) -> dict[int, s
     for place, (row, work, name, not_after_ms) in enumerate(columns):
         spec = work.spec
         if wall_ms > not_after_ms:
-            refused[place] = f"{wall_ms - not_after_ms} ms too late"
+            refused[place] = late_by(wall_ms - not_after_ms)
             continue
         if spec is None:
-            refused[place] = "the work cannot be read by this executor"
+            refused[place] = UNREADABLE
             continue
         if not conditions.executes:
             batch.started[place] = batch.finished[place] = wall_ms

@@ -191,8 +191,8 @@ class Group(ABC):
         """Offer more or fewer slots if launches have become shorter or longer."""
 
     @abstractmethod
-    def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
-        """Return why no launch that waits here will begin, or ""."""
+    def reason_to_refuse_all(self, now_ms: int, *, is_leased: bool) -> str:
+        """Return why all launches that wait here are to be refused, or ""."""
 
     def awaits_worker(self, now_ms: int) -> bool:
         """Return whether launches that had begun at a dead worker wait on for another one."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from launcher.executor.refusals import late_by
 from launcher.pool.lease import LeaseTimes
 from launcher.protocol.columns import full
 from launcher.protocol.names import AttemptName, LaunchName
@@ -75,7 +76,7 @@ class FakeExecutor:
     def _start(self, message: Message, now_ms: int) -> RowReport:
         late_ms = now_ms - message.body
         if late_ms > 0:
-            return RowReport(*message.place, Status.REFUSED, detail=f"{late_ms} ms too late")
+            return RowReport(*message.place, Status.REFUSED, detail=late_by(late_ms))
         self.started.append(message.name)
         return RowReport(*message.place, Status.ACCEPTED, started_ms=now_ms)
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from launcher.executor.refusals import LEASE_OVER, STOPPING, late_by
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from tests.simulation.network import APART_S
@@ -114,11 +115,11 @@ class Spawner:
     def refusal(self, order: dict[str, Any]) -> str:
         """Why a command is not started after all, or nothing."""
         if self._is_draining:
-            return "the executor is stopping"
+            return STOPPING
         if self._host.boot_ms() >= self._lease_ms:
-            return "the executor's lease is over"
+            return LEASE_OVER
         late_ms = self._host.wall_ms() - order["not_after_ms"]
-        return f"{late_ms} ms too late" if late_ms > 0 else ""
+        return late_by(late_ms) if late_ms > 0 else ""
 
     def _start(self, order: dict[str, Any]) -> None:
         refusal = self.refusal(order)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from launcher.clock import boot_ms
+from launcher.executor.refusals import LEASE_OVER
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
-from launcher.executor.rules import LEASE_OVER
 from launcher.protocol.status import Reason
 from tests.unit.test_executor_loop import Shop
 from tests.unit.workers_rig import Floor, floor, named, names_of, running, until

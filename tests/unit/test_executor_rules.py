@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from launcher.executor.ledger import Ledger
+from launcher.executor.refusals import LEASE_OVER, STOPPING, UNREADABLE, late_by
 from launcher.executor.rows import (
     ENDED,
     INTERRUPTED,
@@ -78,12 +79,12 @@ def statuses(decisions: Decisions) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("conditions", "order", "detail"),
     [
-        (changed(lease_valid=False), start(), "lease"),
-        (FINE, start(late_ms=250), "250 ms too late"),
-        (FINE, start(spec=b"\xc1 no msgpack"), "cannot be read"),
-        (FINE, start(spec=msgspec.msgpack.encode(WorkSpec(()))), "cannot be read"),
+        (changed(lease_valid=False), start(), LEASE_OVER),
+        (FINE, start(late_ms=250), late_by(250)),
+        (FINE, start(spec=b"\xc1 no msgpack"), UNREADABLE),
+        (FINE, start(spec=msgspec.msgpack.encode(WorkSpec(()))), UNREADABLE),
         (changed(groups_free={"": 0}), start(), "no free slot"),
-        (changed(obstacle="the executor is stopping"), start(), "stopping"),
+        (changed(obstacle=STOPPING), start(), STOPPING),
     ],
 )
 def test_a_refusal_is_in_the_ledger_and_stands_for_ever(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher.clock import boot_ms, wall_ms
-from launcher.executor import rules
+from launcher.executor import refusals
 from launcher.executor.commands import spawn, spawner
 from launcher.protocol.status import Reason
 from tests.unit.spawner_bench import LONG_MS, Bench, await_end
@@ -40,7 +40,6 @@ def test_a_start_is_said_before_the_next_one_begins(bench: Bench) -> None:
 def test_its_reasons_are_those_of_the_launch() -> None:
     assert (spawner.TIMEOUT, spawner.EXECUTOR_LOST) == (Reason.TIMEOUT, Reason.EXECUTOR_LOST)
     assert (spawn.USER, spawn.SPAWN) == (Reason.USER, Reason.SPAWN)
-    assert spawner.LEASE_OVER == rules.LEASE_OVER
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ def test_a_lease_after_a_gap_spares_nothing_of_before_though_the_gap_was_not_see
     late = ["start", bench.order("late", "touch ran")]
     bench.send(late, ["lapsed"], ["lease", boot_ms() + LONG_MS], ["ping"])
     assert bench.wait("ended", "guarded")[:2] == [137, Reason.EXECUTOR_LOST]
-    assert bench.wait("refused", "late") == [spawner.LEASE_OVER]
+    assert bench.wait("refused", "late") == [refusals.LEASE_OVER]
     bench.start("next", "exit 4", guarded=True)
     assert bench.wait("ended", "next")[:2] == [4, 0]
     bench.send(["kill", "free", 7])
@@ -237,7 +236,7 @@ def test_what_is_killed_before_its_turn_is_not_started(bench: Bench, tmp_path: P
     orders = [bench.order(f"n{number}", "true") for number in range(50)]
     last = bench.order("last", "", **fields)
     bench.send(*[["start", order] for order in [*orders, last]], ["kill", "last", 7])
-    assert bench.wait("refused", "last") == ["killed before it was started"]
+    assert bench.wait("refused", "last") == [refusals.KILLED]
     for order in orders:
         assert bench.wait("ended", order["name"])[0] == 0
     assert not (tmp_path / "ran").exists()

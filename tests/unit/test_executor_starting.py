@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.loop import WAITED, interrupt_all
+from launcher.executor.loop import interrupt_all
+from launcher.executor.refusals import LATE, WAITED
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED
 from launcher.protocol.reports import RowReport
 from tests.unit.rows_rig import found
@@ -77,6 +78,6 @@ async def test_what_a_dead_worker_gave_back_counts_as_given(shop: Floor) -> None
 async def test_what_was_refused_in_time_stays_so(shop: Floor) -> None:
     await running(shop, A, threads=1, buffer=0)
     shop.give(B, late_ms=-2_000)
-    assert (await shop.told(B, REFUSED)).detail == "not started in time"
+    assert (await shop.told(B, REFUSED)).detail == LATE
     assert await interrupted(shop) == [A]
-    assert (await row_of(shop, B)).detail == "not started in time"
+    assert (await row_of(shop, B)).detail == LATE

@@ -21,10 +21,9 @@ from launcher.executor.commands.running import (
     EventsGap,
     SlotPace,
 )
-from launcher.executor.launches import KILLED, LATE, STOPPING
-from launcher.executor.loop import WAITED, WITHDRAWN, interrupt_all
+from launcher.executor.loop import interrupt_all
+from launcher.executor.refusals import KILLED, LATE, LEASE_OVER, STOPPING, WAITED, WITHDRAWN
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED
-from launcher.executor.rules import LEASE_OVER
 from launcher.executor.waiting import AHEAD_US
 from launcher.protocol.reports import GroupOffer, RowReport
 from launcher.protocol.status import Reason

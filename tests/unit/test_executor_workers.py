@@ -15,6 +15,7 @@ import pytest
 from launcher.clock import wall_ms
 from launcher.executor import loop as executor_loop
 from launcher.executor.handlers import worker as worker_process
+from launcher.executor.refusals import KILLED, LATE, RETURNED, STOPPING, WITHDRAWN
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.orders import StartBatch
@@ -239,7 +240,7 @@ async def test_what_is_not_started_in_time_never_will_be(shop: Floor) -> None:
     puppet.start(A)
     shop.give(B, late_ms=-800)
     row = await shop.told(B, REFUSED)
-    assert (row.detail, row.started_ms) == ("not started in time", 0)
+    assert (row.detail, row.started_ms) == (LATE, 0)
     puppet.finish(A)
     shop.give(C)
     assert names_of(await puppet.tasks(1)) == [C]
@@ -252,7 +253,7 @@ async def test_what_a_worker_has_not_begun_in_time_is_asked_back(shop: Floor) ->
     assert await puppet.cancelled() == [(A, int(Reason.DEADLINE))]
     puppet.return_(A)
     row = await shop.told(A, REFUSED)
-    assert row.detail == "not started in time"
+    assert row.detail == LATE
 
 
 async def test_what_a_leaving_worker_returns_goes_to_another_in_front(shop: Floor) -> None:
@@ -278,7 +279,7 @@ async def test_a_launch_that_workers_never_begin_is_refused(shop: Floor) -> None
     for _ in range(3):
         assert names_of(await puppet.tasks(1)) == [A]
         puppet.return_(A)
-    assert (await shop.told(A, REFUSED)).detail == "no worker here begins with it"
+    assert (await shop.told(A, REFUSED)).detail == RETURNED
 
 
 # ---- kills and fences
@@ -290,7 +291,7 @@ async def test_a_kill_of_what_waits_refuses_it(shop: Floor) -> None:
     await until(lambda: shop.executor_loop.running == 2)
     shop.order(kills=[(B, Reason.KILLED)])
     row = await shop.told(B, REFUSED)
-    assert row.detail == "killed before it was started"
+    assert row.detail == KILLED
 
 
 async def test_a_kill_of_what_runs_cancels_it(shop: Floor) -> None:
@@ -324,7 +325,7 @@ async def test_a_fence_ends_the_waiting(shop: Floor) -> None:
     await until(lambda: shop.executor_loop.running == 2)
     shop.order(fences=[B])
     row = await shop.told(B, REFUSED)
-    assert row.detail == "fenced before it was started"
+    assert row.detail == WITHDRAWN
 
 
 # ---- offers
@@ -398,7 +399,7 @@ async def test_a_draining_executor_cancels_what_runs_and_refuses_what_waits(shop
     draining = asyncio.create_task(shop.executor_loop.drain(5_000, 8))
     await puppet.expect(wire.Drain)
     assert await puppet.cancelled() == [(A, int(Reason.EXECUTOR_LOST))]
-    assert (await shop.told(B, REFUSED)).detail == "the executor is stopping"
+    assert (await shop.told(B, REFUSED)).detail == STOPPING
     puppet.finish(A, result=Result.CANCELLED)
     await draining
     assert shop.book.rows[A].reason == Reason.EXECUTOR_LOST
@@ -422,7 +423,7 @@ async def test_what_was_accepted_while_the_executor_is_told_to_stop_is_not_begun
     puppet = await shop.puppet()
     shop.executor_loop.workers.drain(5_000)  # a turn had seen it as not stopping yet
     shop.give(A)
-    assert (await shop.told(A, REFUSED)).detail == "the executor is stopping"
+    assert (await shop.told(A, REFUSED)).detail == STOPPING
     await puppet.expect(wire.Drain)
     assert shop.executor_loop.running == 0
 

@@ -23,6 +23,7 @@ from launcher.executor.attempt import Attempt
 from launcher.executor.commands.trees import SurvivorsRemain, kill_workers, start_ticks
 from launcher.executor.handlers.connection import Peer
 from launcher.executor.loop import interrupt_all
+from launcher.executor.refusals import LATE, LEASE_OVER, WORKERLESS
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED
 from launcher.protocol.status import Reason
 from launcher.worker import wire
@@ -115,7 +116,7 @@ async def test_what_waits_for_a_group_that_is_gone_is_refused_after_a_while(
     shop.give(B)
     await until(lambda: shop.executor_loop.running == 2)
     puppet.signal(signal.SIGKILL)
-    assert (await shop.told(B, REFUSED)).detail == "no worker here serves it any more"
+    assert (await shop.told(B, REFUSED)).detail == WORKERLESS
 
 
 async def test_a_worker_that_comes_back_in_time_gets_what_waited(
@@ -212,7 +213,7 @@ async def test_one_that_does_not_give_back_what_it_has_not_begun_is_killed(
     shop.give(A, late_ms=-3_000)
     await puppet.tasks(1)
     puppet.signal(signal.SIGSTOP)
-    assert (await shop.told(A, REFUSED)).detail == "not started in time"
+    assert (await shop.told(A, REFUSED)).detail == LATE
 
 
 # ---- the lease
@@ -243,7 +244,7 @@ async def test_without_a_lease_nothing_is_begun(shop: Floor) -> None:
     assert await puppet.cancelled() == [(B, int(Reason.EXECUTOR_LOST))]
     puppet.return_(B)
     for name in (B, C):
-        assert (await shop.told(name, REFUSED)).detail == "the executor's lease is over"
+        assert (await shop.told(name, REFUSED)).detail == LEASE_OVER
     puppet.finish(A)  # it is not guarded
     assert (await shop.told(A, ENDED)).reason == Reason.NONE
 

@@ -12,6 +12,7 @@ import pytest
 from launcher.clock import boot_ms
 from launcher.executor import launches
 from launcher.executor.handlers import groups, workers
+from launcher.executor.refusals import KILLED
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
 from launcher.protocol.status import Reason
 from launcher.worker import wire
@@ -107,7 +108,7 @@ async def test_one_that_is_killed_while_nobody_has_it_is_lost(shop: Floor) -> No
     await until(lambda: not shop.executor_loop.workers.groups.workers())
     assert shop.executor_loop.workers.kill(A, Reason.KILLED)
     row = await shop.told(A, INTERRUPTED)
-    assert row.detail.endswith("killed before it was started")
+    assert row.detail.endswith(KILLED)
 
 
 async def test_one_whose_workers_die_again_and_again_is_lost(

@@ -32,8 +32,9 @@ from launcher.executor.attempt import Attempt
 from launcher.executor.commands.cgroups import ControlGroups
 from launcher.executor.commands.trees import LEDGER_MARK
 from launcher.executor.outputs import Outputs
+from launcher.executor.refusals import LEASE_OVER
 from launcher.executor.rows import ENDED, INTERRUPTED
-from launcher.executor.rules import COMMANDS, LEASE_OVER
+from launcher.executor.rules import COMMANDS
 from launcher.executor.secrets import Found, SecretReader, SecretRefused, Secrets
 from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX
@@ -318,8 +319,8 @@ class Commands(Group):
         self._pace.hold(min(count, self.capacity), since_ms)
         self._pace.hold(len(self._here), now_ms, count)
 
-    def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
-        """Return why no command that waits here will begin, or ""."""
+    def reason_to_refuse_all(self, now_ms: int, *, is_leased: bool) -> str:
+        """Return why all commands that wait here are to be refused, or ""."""
         return "" if is_leased or not self.waiting else LEASE_OVER
 
     def give(self, some: list[Attempt], found: Found = NO_SECRETS) -> None:

@@ -49,11 +49,11 @@ from launcher.executor.commands.spawn import (
 )
 from launcher.executor.commands.trees import SPAWNER_MARK, Hunt, Target
 from launcher.executor.parent import adopt_orphans, die_with_parent, ends_of_children
+from launcher.executor.refusals import KILLED, LEASE_OVER, STOPPING, late_by
 
 # launcher.protocol.status.Reason; a test compares. An import would cost more than the spawner.
 TIMEOUT: Final = 6
 EXECUTOR_LOST: Final = 10
-LEASE_OVER: Final = "the executor's lease is over"
 FILES_PER_COMMAND: Final = 4
 """A pipe, an output, and the two of a bond."""
 FILES_BESIDE: Final = 64
@@ -263,13 +263,14 @@ class Spawner:
         self._flush()
 
     def _refusal(self, order: dict[str, Any], now_ms: int) -> str:
+        """Return why a command is not started after all, or ""."""
         # Checked again here: the executor may have been stopped since it checked.
         if self._draining:
-            return "the executor is stopping"
+            return STOPPING
         if now_ms >= self._lease_ms:
             return LEASE_OVER
         late_ms = wall_ms() - order["not_after_ms"]
-        return f"{late_ms} ms too late" if late_ms > 0 else ""
+        return late_by(late_ms) if late_ms > 0 else ""
 
     def _start(self, order: dict[str, Any]) -> None:
         self._term_grace_ms = order["term_grace_ms"]
@@ -314,7 +315,7 @@ class Spawner:
 
     def _kill(self, name: str, reason: int) -> None:
         if self._waiting.pop(name, None) is not None:
-            self._events.append(["refused", name, "killed before it was started"])
+            self._events.append(["refused", name, KILLED])
         elif (child := self._children.get(name)) is not None:
             self._end(child, reason, self._term_grace_ms)
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from launcher.executor.handlers.worker import WorkerProcess
-from launcher.executor.rules import COMMANDS, LEASE_OVER
+from launcher.executor.refusals import LEASE_OVER, WORKERLESS
+from launcher.executor.rules import COMMANDS
 from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX, WAITING_BYTES_MAX, WORKER_THREADS_MAX, WORKERS_MAX
 from launcher.protocol.limits import GROUP_CHARS_MAX, HANDLER_CHARS_MAX, HANDLERS_MAX
@@ -63,8 +64,9 @@ class WorkerGroup(Group):
             ahead = sum(one.threads * AHEAD_US // max(one.pace_us, 1) for one in workers)
             self.set_ahead(min(ahead, GROUP_SLOTS_MAX))
 
-    def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
-        """Return why no launch that waits here will begin, or ""."""
+    def reason_to_refuse_all(self, now_ms: int, *, is_leased: bool) -> str:
+        """Return why all launches that wait here are to be refused, or "". Those that had begun at
+        a dead worker may wait on (`awaits_worker`)."""
         if self.serving():
             self.left_ms = 0
         elif not self.left_ms:
@@ -74,7 +76,7 @@ class WorkerGroup(Group):
         if not is_leased:
             return LEASE_OVER
         if self.left_ms and now_ms - self.left_ms >= WORKERLESS_MS:
-            return "no worker here serves it any more"
+            return WORKERLESS
         return ""
 
     def awaits_worker(self, now_ms: int) -> bool:

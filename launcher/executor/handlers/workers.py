@@ -23,10 +23,10 @@ from launcher.executor.handlers.grants import WorkerGrants
 from launcher.executor.handlers.groups import Groups
 from launcher.executor.handlers.listener import WorkerListener
 from launcher.executor.handlers.worker import CUT, Deaths, WorkerProcess
-from launcher.executor.launches import KILLED, STOPPING, Launches
+from launcher.executor.launches import Launches
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Outputs, OutputWriter
-from launcher.executor.rules import LEASE_OVER
+from launcher.executor.refusals import KILLED, LEASE_OVER, STOPPING
 from launcher.executor.waiting import Group
 from launcher.limits import PIECE_BYTES_PENDING_MAX, WORKERS_MAX
 from launcher.protocol.status import Reason
@@ -362,9 +362,9 @@ class Workers:
         is_leased = self._lease.valid(now_ms)
         for group in self.groups:
             self.launches.refuse_late(group, now_wall_ms)
-            if detail := group.hopeless(now_ms, is_leased=is_leased):
-                spares = is_leased and group.awaits_worker(now_ms)
-                self.launches.refuse_all(group, detail, spares=spares)
+            if detail := group.reason_to_refuse_all(now_ms, is_leased=is_leased):
+                but_begun = is_leased and group.awaits_worker(now_ms)
+                self.launches.refuse_all(group, detail, but_begun=but_begun)
             self.launches.dispatch(group)
         for worker in self.groups.workers():
             if not worker.killed_for:
