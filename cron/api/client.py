@@ -181,8 +181,8 @@ class Client:
             left_ms = self._end_ms(course) - self._clock.mono_ms()
             if course.was_answered:
                 left_ms -= _WORTH_ASKING_MS
-            is_hopeless = course.was_unreached(self._servers, lambda failure: failure.is_distrust)
-            if left_ms <= 0 or is_hopeless:
+            is_distrusted = course.was_unreached(self._servers, lambda failure: failure.is_distrust)
+            if left_ms <= 0 or is_distrusted:
                 raise self._verdict(course)
             time.sleep(min(pause_ms, left_ms) / 1000)
             pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)

@@ -35,9 +35,9 @@ def is_queue(job: Job | None) -> bool:
     return job is not None and job.overlap is Overlap.QUEUE
 
 
-def wants_late(launch: LaunchRow, job: Job) -> bool:
-    """Return whether a launch is to begin although its order waited until its window was over, in a
-    dead connection or for a leader."""
+def wants_another_order(launch: LaunchRow, job: Job) -> bool:
+    """Return whether a launch is to begin although its last order waited until its start window was
+    over, in a dead connection or for a leader."""
     return job.catchup is not Catchup.NONE or not launch.is_scheduled or has_run(launch)
 
 

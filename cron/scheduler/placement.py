@@ -199,10 +199,10 @@ class Placement:
             return self.places.slots(wanted.need, most)
         return int(self.places.choose(wanted.need) is not None)
 
-    def _executors_of(self, wanted: Wanted, late: Collection[int] = ()) -> list[int] | None:
+    def _executors_of(self, wanted: Wanted, unreached: Collection[int] = ()) -> list[int] | None:
         need, each = wanted.need, wanted.each
         if not each:
-            return self.places.choose_parts(need, wanted.parts, late)
+            return self.places.choose_parts(need, wanted.parts, unreached)
         return None if self.absent(wanted) else self.places.choose_each(need, each)
 
     def absent(self, wanted: Wanted) -> str:
@@ -230,37 +230,38 @@ class Placement:
     # ---- what is taken
 
     def choose(
-        self, wanted: Wanted, refused_by: int, late: Collection[int] = ()
+        self, wanted: Wanted, refused_by: int, unreached: Collection[int] = ()
     ) -> tuple[int, ...]:
         """Return the executors of a launch, one for each part; none while there is no room for all
-        parts. An executor of `late` would refuse the launch; so did `refused_by`, 0 for none, but
-        may take it now."""
+        parts. The order cannot reach an executor of `unreached` in time. `refused_by`, 0 for none,
+        refused the launch before, but may take it now."""
         mark = self.reservation
         if mark is not None and self._is_kept(wanted):
-            if any(number in late for number in mark.numbers):
+            if any(number in unreached for number in mark.numbers):
                 return ()
             self._kept = 0
             self._had_ms.pop(wanted, None)
             self._let_go()
             return mark.numbers
         if wanted.has_parts:
-            chosen = tuple(self._executors_of(wanted, late) or ())
+            chosen = tuple(self._executors_of(wanted, unreached) or ())
         else:
-            avoid = (refused_by, *late) if refused_by else late
+            avoid = (refused_by, *unreached) if refused_by else unreached
             executor = self.places.choose(wanted.need, avoid)
-            if refused_by and executor in late:
-                executor = self.places.choose(wanted.need, late)
+            if refused_by and executor in unreached:
+                executor = self.places.choose(wanted.need, unreached)
             chosen = () if executor is None else (executor,)
-        return () if any(number in late for number in chosen) else chosen
+        return () if any(number in unreached for number in chosen) else chosen
 
-    def is_hopeless(self, wanted: Wanted, late: Collection[int]) -> bool:
-        """Return whether a launch that executors of `late` would refuse has too few others, idle
-        or not."""
+    def reaches_enough(self, wanted: Wanted, unreached: Collection[int]) -> bool:
+        """Return whether enough executors fit a launch, idle or not, without those that its order
+        cannot reach in time."""
         if wanted.each:
-            return any(number in late for number in self.places.each(wanted.need, wanted.each))
+            each = self.places.each(wanted.need, wanted.each)
+            return not any(number in unreached for number in each)
         fit = self.places.fit(wanted.need).groups.items()
-        others = [number for number, group in fit if group.slots and number not in late]
-        return len(others) < wanted.parts
+        others = [number for number, group in fit if group.slots and number not in unreached]
+        return len(others) >= wanted.parts
 
     def began(self, wanted: Wanted) -> None:
         """Release the reservation if it was for the need of a launch that begins."""

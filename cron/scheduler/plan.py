@@ -29,7 +29,7 @@ from cron.scheduler.candidates import (
     is_queue,
     of_due,
     turn,
-    wants_late,
+    wants_another_order,
 )
 from cron.scheduler.due import DueJobs
 from cron.scheduler.flows import FlowKey
@@ -102,13 +102,13 @@ class View(msgspec.Struct):
 
     `queues` hold the waiting launches. `expired`: the executors whose leases are over, by number;
     their launches are lost, and their guarded work has ended (rules R5, R6). `late_budget`: how
-    many late launches may begin now. `steady_ms`: since when this leader answers for what falls due
-    (`clocks.Steady`). `rows_max`: how many launches may fall due, and begin, in the time of one
-    turn. `lead_ms`: how long an order takes to leave. `stale_jobs` wait for room; their older
-    instants are skipped. `why_behind(number)`: why more falls due beside a job than can begin, else
-    NONE. `reports`: the commands before the plan in its entry; what they end leaves its slots to
-    launches that begin in this plan. `start_window_ms`: how long after its Begin an attempt may
-    start (rule R7); as long as an instant is live, so that a delayed order starts nothing late.
+    many launches with `is_late` may begin now. `steady_ms`: since when this leader answers for what
+    falls due (`clocks.Steady`). `rows_max`: how many launches may fall due, and begin, in the time
+    of one turn. `lead_ms`: how long an order takes to leave. `stale_jobs` wait for room; their
+    older instants are skipped. `why_behind(number)`: why more falls due beside a job than can
+    begin, else NONE. `reports`: the commands before the plan in its entry; what they end leaves its
+    slots to launches that begin in this plan. `start_window_ms`: how long after its Begin an
+    attempt may start (rule R7); as long as an instant is live, so a delayed order starts nothing.
 
     The plan adds what the leader has to return to the due heap: `again`, jobs that stopped at a
     spent instant (R10), and `postponed`, due jobs for which the plan had no room.
@@ -390,7 +390,7 @@ class _Choice:
             return
         if self._is_stopped(launch, job):
             return
-        if key in self._queues.outlasted and not wants_late(launch, job):
+        if key in self._queues.outlasted and not wants_another_order(launch, job):
             self._skip_one(launch, Reason.FENCED)
         elif full := self._why_full(launch, job):
             self._skip_one(launch, Reason.FULL, detail=full)
@@ -447,8 +447,8 @@ class _Choice:
 
     def _reason_to_skip(self, launch: LaunchRow, job: Job) -> Reason:
         """Return why a due launch must not start any more, else NONE."""
-        if self._now_ms >= launch.deadline_ms and self._is_over(launch, job):
-            return self._too_late(launch)
+        if self._now_ms >= launch.deadline_ms and self._has_expired(launch, job):
+            return self._reason_past_deadline(launch)
         record = self._by_number[launch.number]
         paused = record.paused if launch.is_scheduled else None
         if paused is not None and paused.holds(self._now_ms):
@@ -463,7 +463,7 @@ class _Choice:
         )
         return Reason.OVERLAP if is_held else NONE
 
-    def _too_late(self, launch: LaunchRow) -> Reason:
+    def _reason_past_deadline(self, launch: LaunchRow) -> Reason:
         """Return why a launch past its deadline was not started: it was fenced or missed; if more
         falls due than can begin, others were before it or no executor could run it; otherwise there
         was no room in time."""
@@ -474,22 +474,22 @@ class _Choice:
         is_usual = launch.is_scheduled and not launch.attempt
         return (is_usual and self._view.why_behind(launch.number)) or Reason.DEADLINE
 
-    def _late_on(self, launch: LaunchRow, job: Job) -> list[int] | None:
-        """Return the executors that would refuse a launch because its order arrives after its
-        deadline, by their clocks. Skips a launch that is too late on all; returns None for it."""
+    def _out_of_reach(self, launch: LaunchRow, job: Job) -> list[int] | None:
+        """Return the executors that an order cannot reach before the launch's deadline, by their
+        clocks. Skips a launch that can reach none in time; returns None for it."""
         start_ms = self._now_ms + self._view.lead_ms
         if start_ms + self._ahead_ms < launch.deadline_ms:  # the usual case, cheap
             return []
         left_ms = self._deadline_ms(launch, job) - start_ms
         note: Note | None = None
         clocks = self._queues.places.ahead_ms
-        late = [number for number, ahead_ms in clocks.items() if ahead_ms >= left_ms]
+        unreached = [number for number, ahead_ms in clocks.items() if ahead_ms >= left_ms]
         if left_ms > 0:
             wanted = self._queues.placed(self._by_number[launch.number], job).wanted
-            if not late or not self._queues.placement.is_hopeless(wanted, late):
-                return late
-            note = Note(NoteCode.CLOCKS, (min(clocks[number] for number in late),))
-        self._skip_one(launch, self._too_late(launch), note)
+            if not unreached or self._queues.placement.reaches_enough(wanted, unreached):
+                return unreached
+            note = Note(NoteCode.CLOCKS, (min(clocks[number] for number in unreached),))
+        self._skip_one(launch, self._reason_past_deadline(launch), note)
         return None
 
     def _deadline_ms(self, launch: LaunchRow, job: Job) -> int:
@@ -499,8 +499,8 @@ class _Choice:
         since_ms = max(launch.enqueued_ms, launch.held_to_ms)
         return held_deadline_ms(times, since_ms, launch.deadline_ms, self._now_ms)
 
-    def _is_over(self, launch: LaunchRow, job: Job) -> bool:
-        """Return whether a launch past its deadline is too late, although gates may have stopped
+    def _has_expired(self, launch: LaunchRow, job: Job) -> bool:
+        """Return whether a launch past its deadline is given up, although gates may have stopped
         its clock; also if a newer launch of its job waits and the job does not want all missed
         instants."""
         until_ms = self._deadline_ms(launch, job)
@@ -591,20 +591,20 @@ class _Choice:
             left, has_room = left - len(taken), bool(taken)
             alike: list[LaunchRow] = []
             for launch in taken:
-                late = self._late_for(launch)
-                if late is None:
+                unreached = self._judge_taken(launch)
+                if unreached is None:
                     continue
-                if late or launch.refused_by or len(taken) == 1:
-                    has_room = self._begin_one(launch, late) and has_room
+                if unreached or launch.refused_by or len(taken) == 1:
+                    has_room = self._begin_one(launch, unreached) and has_room
                 else:
                     alike.append(launch)
             if alike:
                 has_room = self._begin_alike(alike) and has_room
         self._queues.put_all_back()
 
-    def _late_for(self, launch: LaunchRow) -> list[int] | None:
-        """Return the executors on which a taken launch would be too late. Returns None for one that
-        may not begin now, which is skipped or put back."""
+    def _judge_taken(self, launch: LaunchRow) -> list[int] | None:
+        """Return the executors that the order of a taken launch cannot reach in time. Returns None
+        for one that may not begin now, which is skipped or put back."""
         record = self._by_number.get(launch.number)
         job = record.job if record is not None else None
         if record is None or job is None:
@@ -616,19 +616,19 @@ class _Choice:
             return []  # the usual case, cheap
         if self._is_stopped(launch, job) or not self._may_begin(launch, job):
             return None
-        return self._late_on(launch, job)
+        return self._out_of_reach(launch, job)
 
-    def _begin_one(self, launch: LaunchRow, late: list[int]) -> bool:
-        """Begin a launch on an executor that is not in `late`; return whether there is any room
+    def _begin_one(self, launch: LaunchRow, unreached: list[int]) -> bool:
+        """Begin a launch on an executor that is not `unreached`; return whether there is any room
         left."""
         job = self._queues.job_of(launch.number)
         if job is None:
             return True
-        executors = self._queues.begin(launch, job, late)
+        executors = self._queues.begin(launch, job, unreached)
         if not executors:
-            # Room for one part does not help a launch of several, nor room where it is too late:
-            # others may begin first.
-            if is_bound := job.has_parts or bool(late):
+            # Room for one part does not help a launch of several, nor room that its order cannot
+            # reach in time: others may begin first.
+            if is_bound := job.has_parts or bool(unreached):
                 self._queues.put_back(launch, self._now_ms + HELD_REST_MS)
             return is_bound
         self._begun(launch, job, executors)

@@ -1,4 +1,8 @@
-"""What becomes of instants that were missed: catch-up policies and deadlines, pure.
+"""What becomes of instants that have no row yet: which are launched, and which are skipped. Pure.
+
+Whether an instant is live, late or missed is decided here once, when a leader gives it its row.
+Whether a launch that has a row begins, waits or is skipped (at its deadline, for one) is decided in
+`plan.py`, in each turn until it begins.
 
 An instant is *live* if one of these holds, because neither a change of leader nor a busy leader is
 a reason to call an instant missed:
@@ -9,9 +13,10 @@ a reason to call an instant missed:
   the leader's first turn count as working time, because no replica led then.
 * It is the newest of its job and fell due while this leader was working, whatever its age.
 
-All other instants are *late*, and the job's `catchup` decides whether they are launched. No launch
-starts after its deadline (SRE book ch. 24, "Cron jobs and idempotency": skipping beats launching
-twice or at a time that nobody expects).
+All other instants are *late*, and the job's `catchup` decides whether they are launched. The rows
+of those that are launched say so (`is_late`), so that they begin after live ones; the mark says
+nothing about deadlines. No launch starts after its deadline (SRE book ch. 24, "Cron jobs and
+idempotency": skipping beats launching twice or at a time that nobody expects).
 """
 
 from __future__ import annotations

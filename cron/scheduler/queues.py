@@ -597,12 +597,12 @@ class Queues:
         for launch in list(self._taken.values()):
             self.put_back(launch, 0)
 
-    def begin(self, launch: LaunchRow, job: Job, late: Collection[int] = ()) -> tuple[int, ...]:
+    def begin(self, launch: LaunchRow, job: Job, unreached: Collection[int]) -> tuple[int, ...]:
         """Occupy the executors that a taken launch goes to and return them; empty if there is no
-        room on executors that are not in `late`."""
+        room on executors that its order reaches in time, so not on those of `unreached`."""
         key = launch.key
         wanted = self.placed(self.state.by_number[key[0]], job).wanted
-        executors = self.placement.choose(wanted, launch.refused_by, late)
+        executors = self.placement.choose(wanted, launch.refused_by, unreached)
         slots = len(executors)
         if slots > 1 and not self.fair.spares(key, slots, self.placement.free):
             # `take` has checked one slot against the reserved ones, not all of them.

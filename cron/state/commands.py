@@ -55,7 +55,9 @@ SegmentKey: TypeAlias = tuple[int, int, int]
 class Instants(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """Instants that a line accounts for: one to be launched, or a run of `count`, up to `last_s`,
     that is skipped for a `reason`. `local_min` is the nominal local time of the last of them, -1
-    for none. `is_late` marks catch-up, which is paced behind live launches."""
+    for none. `is_late` marks catch-up: when a leader gave the instant this row, it was not live any
+    more (`scheduler/policy.py`). Its launch is paced behind live ones. The mark stays, and says
+    nothing about deadlines."""
 
     scheduled_s: int
     local_min: int = -1

@@ -22,7 +22,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     state: LaunchState
     deadline_ms: int
     local_min: int = -1
-    is_late: bool = False
+    is_late: bool = False  # it catches up a missed instant (`Instants`); not: past its deadline
     attempt: int = 0  # of the newest Begin; 0 before the first
     revision: int = 0
     begun_index: int = 0
