@@ -34,7 +34,7 @@ _local_min: Final = attrgetter("local_min")
 
 def begin(context: Context, command: c.Begin) -> Result:
     """Write log point 1 of attempts whose launches are due; a verdict for each row, or none where
-    all are accepted."""
+    all are accepted. BAD_TIMES is the verdict on a row whose deadline or start window is over."""
     verdicts: list[Verdict] = []
     begun = context.rows_begun
     # What is refused has its rows as well, so that the command alone tells them.

@@ -32,7 +32,7 @@ class Verdict(enum.IntEnum):
     WRONG_STATE = 12  # the table of transitions has no such move
     WRONG_SOURCE = 13  # the job belongs to another source
     INCOMPLETE = 14  # an earlier part of the change is missing
-    BAD_TIMES = 15  # out of order or out of range
+    BAD_TIMES = 15  # out of order or out of range; of a Begin: its deadline or window is over
     STILL_OPEN = 16  # launches are open on that executor
     AMENDED = 17  # it came after `lost`; recorded as a late report (rule R9)
     REPEATED = 18  # one name twice in a change
