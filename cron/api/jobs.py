@@ -92,7 +92,7 @@ class JobView(View, frozen=True, kw_only=True):
     Instants before `start_s` and after `end_s` do not count, 0 for no bound, and `calendar` leaves
     days out, or all others, as its option says. A job with `pause_after` is paused once that many
     launches have `failed_in_a_row`. A launch begins up to `jitter_s` after its instant.
-    `alerts` are its own options of alerts.
+    `alerts` are its own options of alerts. `cwd` is the directory of its command, "" for HOME.
     """
 
     name: str
@@ -127,6 +127,7 @@ class JobView(View, frozen=True, kw_only=True):
     failed_in_a_row: int = 0
     jitter_s: int = 0
     alerts: list[str] = []
+    cwd: str = ""
 
 
 class JobsRequest(Request, frozen=True, kw_only=True):

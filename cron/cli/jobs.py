@@ -51,7 +51,7 @@ _NEEDS_KEYS: Final = (
 )
 _CHANGE_KEYS: Final = (
     "gate changed_by? changed_at@changed_ms start? end? calendar? pause_after failed_in_a_row"
-    " jitter_s"
+    " jitter_s cwd?"
 )
 
 
@@ -288,6 +288,7 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("handler", needs.handler),
         ("payload", "hidden" if needs.payload_hidden else needs.payload),
         ("user", view.user),
+        ("cwd", view.cwd),
         ("secret", ", ".join(needs.secrets)),
         ("overlap", view.overlap),
         ("concurrency", str(needs.concurrency or "")),

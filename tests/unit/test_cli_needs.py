@@ -85,7 +85,7 @@ def test_a_row_for_programs_says_what_the_options_said():
 @pytest.mark.parametrize(
     "text",
     [
-        f"#: name=a {OPTIONS} timeout=1h30m\n@daily x",
+        f"#: name=a {OPTIONS} timeout=1h30m user=www-data cwd=/srv\n@daily x",
         "#: name=a handler=b.c heartbeat=90s timeout=5m overlap=queue on-lost=retry\n@daily 1",
     ],
 )
@@ -97,6 +97,11 @@ def test_what_people_see_can_be_written_back_as_options(text):
     ]
     again = job_of(f"#: name=a {' '.join(words)}\n{text.splitlines()[-1]}")
     assert differences(job, again) == []
+
+
+def test_people_see_each_option_of_a_job():
+    shown = dict(job_pairs(view_of(job_of("#: name=a\n@daily x"))))
+    assert KNOWN.keys() - shown.keys() == {"name", "alert", "to"}
 
 
 @given(st.integers(1, 9_999_999))

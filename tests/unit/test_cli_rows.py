@@ -23,7 +23,7 @@ job tenant schedule resolved zone next overlap catchup on_lost deadline_s timeou
 pause_reason paused_by held paused_until source revision command user running last full_name
 handler payload priority collection concurrency where cpu_milli memory_bytes heartbeat_ms retries
 backoff_ms backoff_max_ms retry_on fatal_on dead parts each after after_any secrets gate changed_by
-changed_at start end calendar pause_after failed_in_a_row jitter_s
+changed_at start end calendar pause_after failed_in_a_row jitter_s cwd
 """
 STATUS_KEYS = """
 kind id address pid role term applied digest version leader clock_offset_ms tzdata since slots

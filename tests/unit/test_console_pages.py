@@ -61,6 +61,7 @@ def job(name: str = "acme/mail", text: str = "mail", **fields: Any) -> JobView:
         "command": text,
         "source": text,
         "user": text,
+        "cwd": text,
         "pause_reason": text,
         "changed_by": text,
         "last": launch(detail=text),
@@ -444,6 +445,7 @@ async def test_what_does_not_exist_is_not_found() -> None:
 async def test_the_page_of_a_job_says_when_it_is_due_in_words_and_in_its_zone() -> None:
     _, read = await page_of("/jobs/acme/mail", full("plain"))
     assert "At 06:30 from Monday to Friday, Europe/Berlin time." in read.text
+    assert "User plain Directory plain Overlap" in read.text
     assert "2026-11-20 15:00:00 Fri 2026-11-20 16:00:00 CET" in read.text
     assert "Duration: median 1.5 s" in read.text
     assert "Revision Applied, UTC By Schedule Command Act 9" in read.text
