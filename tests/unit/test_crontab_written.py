@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.jobs import differences
+from cron.crontab.options import KNOWN
 from cron.crontab.reader import read_crontab
 from cron.crontab.written import job_text
 
@@ -110,6 +111,30 @@ def test_handlers_with_any_payload_come_back(value, is_compact, data):
     if reading.errors:  # a line that is too long, or a number of too many digits
         return
     check_round_trip(reading.jobs)
+
+
+EACH = {
+    "timeout": "5m", "overlap": "queue", "catchup": "all", "deadline": "3h", "on-lost": "retry",
+    "user": "www-data", "cwd": "/srv", "priority": "3", "collection": "nightly", "concurrency": "2",
+    "retries": "2", "backoff": "20s retries=2", "backoff-max": "10m retries=2",
+    "retry-on": "75 retries=2", "fatal-on": "2 retries=2", "where": "zone=eu", "parts": "2",
+    "each": "ssd", "cpu": "0.5", "memory": "256M", "handler": "send",
+    "heartbeat": "30s handler=send", "after": "b", "after-any": "b", "metrics": "yes",
+    "alert": "failed:2 to=ops", "to": "ops alert=failed:2", "start": "2026-12-01",
+    "end": "2027-12-01", "calendar": "hol:skip", "secret": "PGPASSWORD:db/billing",
+    "pause-after": "3", "jitter": "10m",
+}  # fmt: skip
+"""A value of each option, with the options that it needs."""
+
+
+@pytest.mark.parametrize("key", sorted(KNOWN.keys() - {"name"}))
+def test_each_option_comes_back(key):
+    said = f"{key}={EACH[key]}"
+    text = f"#: name=a {said}\n@daily 1\n#: name=b\n@daily 1"
+    reading = read_crontab(text.encode(), file="f")
+    assert reading.errors == []
+    check_round_trip(reading.jobs)
+    assert key in differences(*reading.jobs)
 
 
 @pytest.mark.parametrize(
