@@ -195,6 +195,8 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
     source, only if `is_confirmed`. `system`: crontabs have a user column. `tenant`: for names that
     have none. All jobs that change have to be `within`, and those that they follow, `after` or
     `after_any`, within `reads`. Users that jobs name have to be in `run_as`, unless it is None.
+    With `removes_later` the client itself removes jobs of which there are very many, by calls of
+    RemoveJobs: the report says how many are `left` to it.
     """
 
     files: list[SourceFile]
@@ -208,6 +210,7 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
     within: Within = []
     reads: Within = []
     run_as: list[RunAs] | None = None
+    removes_later: bool = False
 
     def check(self) -> None:
         """Refuse no files, and too many."""
@@ -222,10 +225,12 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
 
 
 class RemoveRequest(Request, frozen=True, kw_only=True):
-    """Jobs to remove, by name, whatever file they came from."""
+    """Jobs to remove, by name, whatever file they came from. With a `source` only its jobs are
+    removed, and names of others, or of none, are passed over."""
 
     jobs: Annotated[list[str], full_names]
     by: Person = ""
+    source: Annotated[str | None, checks.source] = None
 
 
 class RemovedJob(View, frozen=True):
@@ -236,9 +241,10 @@ class RemovedJob(View, frozen=True):
 
 
 class RemoveReport(View, frozen=True, kw_only=True):
-    """The jobs that were removed, by name."""
+    """The jobs that were removed, by name, and the revision of the cell's jobs after that."""
 
     jobs: list[RemovedJob] = []
+    revision: int = 0
 
 
 class JobChange(View, frozen=True, kw_only=True):
@@ -259,7 +265,9 @@ class JobChange(View, frozen=True, kw_only=True):
 
 
 class ApplyReport(View, frozen=True, kw_only=True):
-    """What an apply did, or would do. `zone` is the default zone; `problems` are warnings."""
+    """What an apply did, or would do. `zone` is the default zone; `problems` are warnings. `left`
+    jobs of the source are still to be removed: all that `changes` call removed, or none.
+    """
 
     zone: str = "UTC"
     source: str = ""
@@ -268,6 +276,7 @@ class ApplyReport(View, frozen=True, kw_only=True):
     problems: list[Problem] = []
     is_dry_run: bool = False
     applied: bool = False
+    left: int = 0
 
 
 class ExportRequest(Request, frozen=True, kw_only=True):

@@ -14,19 +14,22 @@ from cron.api.jobs import (
     ApplyReport,
     ApplyRequest,
     JobChange,
+    RemoveRequest,
     SourceFile,
 )
 from cron.cli import exits, render
 from cron.cli.options import Settings, asks_cell, confirm, output_option, pass_settings
 from cron.cli.rows import job_keys
 from cron.cli.times import format_s, show_s
-from cron.errors import InvalidInput, LimitExceeded, Problem
+from cron.errors import CronError, InvalidInput, LimitExceeded, OutcomeUnknown, Problem
 from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
 
 
+_PROGRESS_EVERY: Final = 5_000
+"""Jobs that are removed between two words about how many are; as of a pause."""
 _MARKS = {"added": "+", "changed": "~", "removed": "-", "unchanged": "="}
 
 
@@ -68,11 +71,14 @@ def apply_command(
         prune=prune,
         is_dry_run=dry_run,
         is_confirmed=yes,
+        removes_later=prune,
     )
     with settings.client() as client:
         if prune and not yes and not dry_run and _is_agreed(settings, client, request):
             request = msgspec.structs.replace(request, is_confirmed=True)
         report = client.ask(table.PUT_JOBS, request)
+        if report.left:
+            report = _remove_left(settings, client, report)
     for problem in report.problems:
         render.problem(problem, to_stderr=True)
     if settings.is_json:
@@ -104,6 +110,33 @@ def _is_agreed(settings: Settings, client: Client, request: ApplyRequest) -> boo
         raise refusal
     confirm(f"Remove {what} of {render.visible(plan.source)}?", refusal, code=exits.FAILED)
     return True
+
+
+def _remove_left(settings: Settings, client: Client, report: ApplyReport) -> ApplyReport:
+    """Remove the jobs that an apply left to its caller, a portion after the other, and say on
+    stderr how far it is; return the report about all of it.
+
+    Raises:
+        OutcomeUnknown: the file is applied, and some of the jobs may be removed.
+    """
+    names = [change.job for change in report.changes if change.action == "removed"]
+    gone, revision = set[str](), report.revision
+    for first in range(0, len(names), limits.REMOVED_AT_ONCE_MAX):
+        if first and not first % _PROGRESS_EVERY:
+            settings.show_progress(f"removed {first:,} of {len(names):,} jobs")
+        portion = names[first : first + limits.REMOVED_AT_ONCE_MAX]
+        try:
+            asked = RemoveRequest(jobs=portion, source=report.source)
+            removed = client.ask(table.REMOVE_JOBS, asked)
+        except CronError as error:
+            text = f"removed {first:,} of {len(names):,} jobs, and then: {error}"
+            hint = "apply again: what is done stays as it is"
+            raise OutcomeUnknown(text, hint) from error
+        gone.update(one.job for one in removed.jobs)
+        revision = removed.revision or revision
+    # Others may have removed a job meanwhile, or given it to another source.
+    changes = [one for one in report.changes if one.action != "removed" or one.job in gone]
+    return msgspec.structs.replace(report, changes=changes, revision=revision, left=0)
 
 
 def change_row(change: JobChange, report: ApplyReport) -> render.JsonRow:

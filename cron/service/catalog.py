@@ -21,9 +21,6 @@ from cron.api.jobs import (
     ApplyReport,
     ApplyRequest,
     JobChange,
-    RemovedJob,
-    RemoveReport,
-    RemoveRequest,
 )
 from cron.calendar import spread
 from cron.calendar.load import Load
@@ -42,7 +39,6 @@ from cron.errors import (
     OutcomeUnknown,
     Problem,
     RevisionConflict,
-    UnknownJob,
 )
 from cron.job import Job
 from cron.launch_state import LaunchState
@@ -96,6 +92,8 @@ class Diff(msgspec.Struct):
     changes: list[JobChange]
     left: list[str] = []
     """Jobs of the source that it declares no more, and that are not removed."""
+    later: int = 0
+    """Jobs that the caller removes afterwards, as the changes say."""
 
 
 def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], list[Problem]]:
@@ -409,13 +407,17 @@ async def put_declared(
     changes: list[JobChange] = []
     gone: set[str] = set()  # jobs that a dry run would have removed before
     done: list[str] = []
+    later = 0
+    if len(declared) > 1:  # what one source removes, the next may declare
+        request = msgspec.structs.replace(request, removes_later=False)
     for source in declared:
         try:
             diff = await _put_source(replica, source, request, gone)
         except CronError as error:
             so_far = f"applied {', '.join(done)}, but not {source.source}" if done else ""
-            raise _after(so_far, error) from error
+            raise after(so_far, error) from error
         changes += diff.changes
+        later += diff.later
         problems += _left_warning(diff)
         if request.is_dry_run:
             gone.update(diff.removed)
@@ -429,6 +431,7 @@ async def put_declared(
         problems=problems,
         is_dry_run=request.is_dry_run,
         applied=not request.is_dry_run,
+        left=later,
     )
 
 
@@ -445,55 +448,31 @@ async def _put_source(
         diff = await asyncio.to_thread(
             compare, declared, records, base, prune=request.prune, now_s=now_s
         )
+        if request.removes_later and not request.is_dry_run and not done:
+            diff = _for_later(diff, state)
         names: list[str] = []
         try:
             if not request.is_dry_run and (diff.changed or diff.removed):
-                await _commit(replica, diff, request.by, names)
+                await commit(replica, diff, request.by, names)
         except RevisionConflict:
             done |= {one.job: one for one in diff.changes if one.job in {*names}}
             continue
         except CronError as error:
-            raise _after(_so_far(len(done) + len(names), diff), error) from error
+            raise after(_so_far(len(done) + len(names), diff), error) from error
         others = [one for one in diff.changes if one.job not in done]
         diff.changes = sorted([*others, *done.values()], key=lambda one: one.job)
         return diff
     text = "the jobs were changed by others again and again meanwhile"
-    raise _after(_so_far(len(done), diff), RevisionConflict(text, "try again"))
+    raise after(_so_far(len(done), diff), RevisionConflict(text, "try again"))
 
 
-async def remove(replica: Replica, request: RemoveRequest) -> RemoveReport:
-    """Remove jobs by name, those of each source in one entry.
-
-    Raises:
-        UnknownJob: one of them does not exist; nothing was removed.
-        Conflict: a job that stays follows one of them, or one is the cell's own; nothing was
-            removed.
-        RevisionConflict: somebody else changed the jobs again and again meanwhile.
-        OutcomeUnknown: those of some sources were removed, or may be.
-    """
-    state, done, tries = replica.state, dict[str, RemovedJob](), ATTEMPTS
-    if own := [name for name in request.jobs if name.startswith(OWN) and name in state.jobs]:
-        hint = "remove the channel that it is of: docs/alerts.md"
-        raise Conflict(f"job {own[0]} is the cell's own; nothing was removed", hint)
-    following.check_removal(state, request.jobs)
-    try:
-        while left := _by_source(state, [name for name in request.jobs if name not in done]):
-            source, names = following.removed_first(state, left)
-            removed: list[str] = []
-            try:
-                diff = Diff(source, state.catalog, [], names, [])
-                await _commit(replica, diff, request.by, removed)
-            except RevisionConflict:
-                tries -= 1
-                if not tries:
-                    raise
-            finally:
-                done |= {name: RemovedJob(name, source) for name in removed}
-    except CronError as error:
-        which = ", ".join(map(short_job_name, [*done][:_LEFT_SHOWN]))
-        so_far = f"removed {len(done)}, such as {which}, but not all" if done else ""
-        raise _after(so_far, error, "`raftcron jobs` shows what is left") from error
-    return RemoveReport(jobs=[done[name] for name in sorted(done)])
+def _for_later(diff: Diff, state: State) -> Diff:
+    """Return a change without its removals if they are very many and their order does not matter:
+    no job follows any of them."""
+    is_free = not any(name in state.followers for name in diff.removed)
+    if len(diff.removed) <= REMOVED_AT_ONCE or not is_free:
+        return diff
+    return msgspec.structs.replace(diff, removed=[], later=len(diff.removed))
 
 
 async def change_jobs(replica: Replica, by: str, changed: Callable[[], Iterable[Job]]) -> list[str]:
@@ -510,17 +489,17 @@ async def change_jobs(replica: Replica, by: str, changed: Callable[[], Iterable[
             source = state.jobs[jobs[0].name].source
             mine = [job for job in jobs if state.jobs[job.name].source == source]
             try:
-                await _commit(replica, Diff(source, state.catalog, mine, [], []), by, done)
+                await commit(replica, Diff(source, state.catalog, mine, [], []), by, done)
             except RevisionConflict:
                 tries -= 1
                 if not tries:
                     raise
     except CronError as error:
-        raise _after(f"changed {len(done)} jobs, but not all" if done else "", error) from error
+        raise after(f"changed {len(done)} jobs, but not all" if done else "", error) from error
     return done
 
 
-async def _commit(replica: Replica, diff: Diff, by: str, done: list[str]) -> None:
+async def commit(replica: Replica, diff: Diff, by: str, done: list[str]) -> None:
     """Append the change: as many parts as the size of its jobs asks for, of which the last one does
     it. Of many removals each portion is a change of its own, after the others.
 
@@ -571,7 +550,7 @@ def _so_far(done: int, diff: Diff) -> str:
     return f"applied {done} changes of {diff.source}, but not all" if done else ""
 
 
-def _after(done: str, error: CronError, hint: str = "") -> CronError:
+def after(done: str, error: CronError, hint: str = "") -> CronError:
     """Return an error, or where something is done already, one that says so: not "nothing
     happened"."""
     if not done:
@@ -579,30 +558,6 @@ def _after(done: str, error: CronError, hint: str = "") -> CronError:
     return OutcomeUnknown(
         f"{done}: {error}", hint or "apply again: what is there already stays as it is"
     )
-
-
-def _by_source(state: State, names: Sequence[str]) -> dict[str, list[str]]:
-    """Return jobs by the source that owns them.
-
-    Raises:
-        UnknownJob: some of them do not exist.
-    """
-    found: dict[str, list[str]] = {}
-    unknown = []
-    for name in names:
-        record = state.jobs.get(name)
-        if record is None or record.job is None:
-            unknown.append(short_job_name(name))
-        else:
-            found.setdefault(record.source, []).append(name)
-    if unknown:
-        which = ", ".join(unknown[:_LEFT_SHOWN])
-        more = f" and {len(unknown) - _LEFT_SHOWN} more" if len(unknown) > _LEFT_SHOWN else ""
-        verb = "does" if len(unknown) == 1 else "do"
-        what = "job" if len(unknown) == 1 else "jobs"
-        text = f"{what} {which}{more} {verb} not exist; nothing was removed"
-        raise UnknownJob(text, "`raftcron jobs` lists them")
-    return found
 
 
 def change_id(diff: Diff, by: str) -> str:

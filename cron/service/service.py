@@ -33,6 +33,7 @@ from cron.service import (
     overview,
     proofs,
     queues,
+    removing,
     replacing,
     resetting,
     submitting,
@@ -70,7 +71,7 @@ async def _status(replica: Replica, _request: Request) -> StatusReport:
 
 ANSWERS: Final = (
     _row(t.PUT_JOBS, catalog.put),
-    _row(t.REMOVE_JOBS, catalog.remove),
+    _row(t.REMOVE_JOBS, removing.remove),
     _row(t.PAUSE, jobs.pause),
     _row(t.RESUME, jobs.resume),
     _row(t.JOBS, jobs.listed),

@@ -82,6 +82,7 @@ async def test_apply_sends_the_files_as_they_are(folder):
         prune=True,
         is_confirmed=True,
         by="ada",
+        removes_later=True,
     )
     assert backend.calls == [("put_jobs", (request,))]
 

@@ -11,7 +11,7 @@ import structlog
 from click.testing import Result
 
 from cron.cli import crontabs, options
-from cron.service import catalog, job_revisions
+from cron.service import catalog, job_revisions, removing
 from tests.unit.api_rig import FakeBackend, run_cli, serving
 from tests.unit.test_leader_term import Replica, reigning
 
@@ -55,7 +55,7 @@ async def led() -> AsyncIterator[Cell]:
     async with reigning() as replica:
         backend = FakeBackend(
             put_jobs=lambda request: catalog.put(replica.served, request),
-            remove_jobs=lambda request: catalog.remove(replica.served, request),
+            remove_jobs=lambda request: removing.remove(replica.served, request),
             job_revisions=lambda request: job_revisions.revisions(replica.served, request),
             roll_back=lambda request: job_revisions.roll_back(replica.served, request),
             export_jobs=lambda request: job_revisions.export(replica.served, request),

@@ -18,7 +18,7 @@ from cron.api.task_queues import PutQueuesRequest
 from cron.api.tasks import SubmitRequest, TaskSubmission
 from cron.errors import Conflict, CrontabError, InvalidInput, NotFound
 from cron.launch_state import LaunchState
-from cron.service import alerts, catalog, submitting, task_queues
+from cron.service import alerts, catalog, removing, submitting, task_queues
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
 from cron.state.tasks import ReadyTasks
@@ -136,7 +136,7 @@ async def test_the_cells_own_tenant_is_not_for_jobs_tasks_and_queues_of_users() 
     with pytest.raises(InvalidInput, match="source raftcron/alerts is the cell's own"):
         await catalog.put(replica, takes_over)
     with pytest.raises(Conflict, match="job raftcron/heartbeat-beat is the cell's own") as kept:
-        await catalog.remove(replica, RemoveRequest(jobs=["raftcron/heartbeat-beat"]))
+        await removing.remove(replica, RemoveRequest(jobs=["raftcron/heartbeat-beat"]))
     assert kept.value.hint == "remove the channel that it is of: docs/alerts.md"
     queue = '[[queue]]\nname = "raftcron/alerts"\nhandler = "mails"\n'
     with pytest.raises(CrontabError, match="tenant raftcron is the cell's own"):

@@ -9,7 +9,7 @@ from cron.api.calendars import ApplyCalendarRequest, CalendarsQuery, RemoveCalen
 from cron.api.jobs import ApplyRequest, NextRequest, RemoveRequest, SourceFile
 from cron.errors import Conflict, CrontabError, NotFound
 from cron.history.audited import AuditedJob
-from cron.service import access, calendars, catalog, jobs
+from cron.service import access, calendars, catalog, jobs, removing
 from cron.service.replica import Replica
 from cron.state.codec import decode_entry, encode_entry
 from cron.state.image import decode_state, encode_head
@@ -108,7 +108,7 @@ async def test_a_calendar_in_use_stays_and_one_that_is_not_goes() -> None:
         await calendars.remove(replica, RemoveCalendarRequest(calendar="hol"))
     (view,) = (await calendars.listed(replica, CalendarsQuery(calendar="hol"))).calendars
     assert (view.days, view.jobs, view.by) == ([date(1), date(3)], ["default/mail"], "ada")
-    await catalog.remove(replica, RemoveRequest(jobs=["default/mail"]))
+    await removing.remove(replica, RemoveRequest(jobs=["default/mail"]))
     gone = await calendars.remove(replica, RemoveCalendarRequest(calendar="hol", by="ada"))
     assert (gone.day_count, gone.first, gone.last) == (2, date(1), date(3))
     with pytest.raises(NotFound, match="there is no calendar hol"):

@@ -15,7 +15,7 @@ from cron.api.jobs import (
 )
 from cron.errors import CrontabError, NotFound, UnknownJob
 from cron.limits import REVISIONS_OF_JOB
-from cron.service import access, catalog, job_revisions
+from cron.service import access, catalog, job_revisions, removing
 from cron.service.replica import Replica
 from cron.state import earlier
 from cron.state.image import decode_state, encode_head, encode_record, encode_records
@@ -89,7 +89,7 @@ async def test_a_job_goes_back_to_a_revision_and_the_way_is_a_revision_too() -> 
 
 async def test_a_job_that_was_removed_comes_back() -> None:
     replica = await story()
-    await catalog.remove(replica, RemoveRequest(jobs=[JOB], by="eve"))
+    await removing.remove(replica, RemoveRequest(jobs=[JOB], by="eve"))
     report = await job_revisions.revisions(replica, RevisionsQuery(job=JOB))
     assert [one.current for one in report.revisions] == [False] * 3
     revision = report.revisions[0].revision

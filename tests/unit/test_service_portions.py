@@ -6,15 +6,29 @@ exceed it.
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from cron.api.jobs import ApplyRequest, PauseReport, PauseRequest, SourceFile
+from cron import limits
+from cron.api.jobs import (
+    ApplyReport,
+    ApplyRequest,
+    PauseReport,
+    PauseRequest,
+    RemovedJob,
+    RemoveReport,
+    RemoveRequest,
+    SourceFile,
+)
 from cron.api.table import PAUSE, RESUME
+from cron.cli import crontabs
 from cron.errors import LimitExceeded, OutcomeUnknown, RevisionConflict
-from cron.service import catalog
+from cron.service import catalog, removing
 from cron.service import jobs as pauses
 from cron.service.catalog import split_jobs
 from cron.state import commands as c
@@ -222,3 +236,119 @@ async def test_a_prune_goes_on_though_others_change_the_jobs_meanwhile(
             f"default/{name}": "removed" for name in "abcdefg"
         }
         assert live(replica) == ["default/new"]
+
+
+@contextlib.asynccontextmanager
+async def pruned(
+    monkeypatch: pytest.MonkeyPatch, *asides: tuple[str, Any]
+) -> AsyncIterator[tuple[Replica, FakeBackend, str]]:
+    """A leader behind a server that removes two jobs in an entry, and as many in a call; it knows
+    the jobs a to e of source `tab`. `asides` are answers instead of its own."""
+    monkeypatch.setattr(catalog, "REMOVED_AT_ONCE", 2)
+    monkeypatch.setattr(limits, "REMOVED_AT_ONCE_MAX", 2)
+    monkeypatch.setattr(crontabs, "_PROGRESS_EVERY", 2)
+    async with reigning() as replica:
+        await declare(replica, list("abcde"), "tab")
+        backend = FakeBackend(
+            put_jobs=lambda request: catalog.put(replica.served, request),
+            remove_jobs=lambda request: removing.remove(replica.served, request),
+        )
+        backend.answers.update(asides)
+        with capture_logs():  # else they stand on the stdout of the command
+            async with serving(backend) as server:
+                yield replica, backend, server
+
+
+PRUNE = ["apply", "-", "--source", "tab", "--prune", "--yes"]
+NEW = b"#: name=new\n0 5 * * * true\n"
+
+
+async def test_a_long_prune_says_after_each_portion_how_far_it_is(monkeypatch) -> None:
+    async with pruned(monkeypatch) as (replica, backend, server):
+        done = await run_cli(*PRUNE, server=server, stdin=NEW)
+        assert live(replica) == ["default/new"]
+        revision = replica.state.catalog
+    assert done.exit_code == 0, (done.stdout, done.stderr, done.exception)
+    assert done.stderr == "raftcron: removed 2 of 5 jobs\nraftcron: removed 4 of 5 jobs\n"
+    assert f"applied as revision {revision}: 1 added, 0 changed, 5 removed" in done.stdout
+    assert [method for method, _ in backend.calls] == ["put_jobs", *["remove_jobs"] * 3]
+
+
+async def test_programs_are_told_of_a_long_prune_as_of_a_short_one(monkeypatch) -> None:
+    printed = []
+    for is_long in (True, False):
+        async with pruned(monkeypatch) as (replica, _, server):
+            if not is_long:
+                monkeypatch.setattr(catalog, "REMOVED_AT_ONCE", 1_000)
+            result = await run_cli(*PRUNE, "-o", "json", server=server, stdin=NEW)
+            rows = [json.loads(line) for line in result.stdout.splitlines()]
+            assert {row.pop("revision") for row in rows} == {replica.state.catalog}
+            assert (result.exit_code, result.stderr) == (0, "")
+            printed.append(rows)
+    assert printed[0] == printed[1]
+    assert [(row["job"], row["action"]) for row in printed[0]] == [
+        *((name, "removed") for name in "abcde"), ("new", "added"),
+    ]  # fmt: skip
+
+
+async def test_a_prune_that_fails_after_a_portion_says_how_far_it_came(monkeypatch) -> None:
+    def fails(request: RemoveRequest) -> Any:
+        if request.jobs[0] == "default/c":
+            raise LimitExceeded("no more")
+        return RemoveReport(jobs=[RemovedJob(name, "tab") for name in request.jobs])
+
+    async with pruned(monkeypatch, ("remove_jobs", fails)) as (_, _, server):
+        failed = await run_cli(*PRUNE, server=server, stdin=NEW)
+    assert failed.exit_code == 6
+    assert "removed 2 of 5 jobs, and then: no more" in failed.stderr
+    assert "apply again: what is done stays as it is" in failed.stderr
+
+
+async def test_a_long_prune_leaves_jobs_that_others_took_over_meanwhile(monkeypatch) -> None:
+    async with pruned(monkeypatch) as (replica, backend, server):
+
+        async def raced(request: ApplyRequest) -> ApplyReport:
+            report = await catalog.put(replica.served, request)
+            await removing.remove(replica.served, RemoveRequest(jobs=["default/b", "default/d"]))
+            await declare(replica, ["d"], "other")
+            return report
+
+        backend.answers["put_jobs"] = raced
+        done = await run_cli(*PRUNE, server=server, stdin=NEW)
+        assert live(replica) == ["default/d", "default/new"]
+    assert done.exit_code == 0, (done.stdout, done.stderr, done.exception)
+    assert "1 added, 0 changed, 3 removed, 0 unchanged" in done.stdout
+
+
+async def test_jobs_that_follow_each_other_are_pruned_by_the_leader_in_their_order(monkeypatch):
+    async with pruned(monkeypatch) as (replica, backend, server):
+        state = replica.state
+        effective_s = max(replica.clock.ms // 1000, state.at_ms // 1000)
+        follower = job("d", after=("default/e",))
+        put = c.PutJobs("tab", state.catalog, effective_s, (follower,))
+        await replica.leader.append(put, changes_jobs=True)
+        assert state.followers.keys() == {"default/e"}
+        done = await run_cli(*PRUNE, server=server, stdin=NEW)
+        assert done.exit_code == 0, (done.stdout, done.stderr, done.exception)
+        assert live(replica) == ["default/new"]
+    assert {method for method, _ in backend.calls} == {"put_jobs"}
+
+
+async def test_a_job_that_moves_from_one_source_to_another_is_pruned_before(monkeypatch, tmp_path):
+    (tmp_path / "tab").write_bytes(NEW)
+    (tmp_path / "second").write_bytes(b"#: name=b\n0 5 * * * true\n")
+    files = [str(tmp_path / name) for name in ("tab", "second")]
+    async with pruned(monkeypatch) as (replica, backend, server):
+        done = await run_cli("apply", *files, "--prune", "--yes", server=server)
+        assert done.exit_code == 0, (done.stdout, done.stderr, done.exception)
+        assert sorted(live(replica)) == ["default/b", "default/new"]
+    assert {method for method, _ in backend.calls} == {"put_jobs"}
+
+
+async def test_an_older_command_line_has_the_leader_remove_all_jobs(monkeypatch) -> None:
+    async with pruned(monkeypatch) as (replica, _, _):
+        files = [SourceFile(name="tab", content=NEW)]
+        report = await catalog.put(
+            replica.served, ApplyRequest(files=files, prune=True, is_confirmed=True)
+        )
+        assert (report.left, live(replica)) == (0, ["default/new"])
