@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import shutil
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from launcher.tls import files_of
 from tests.cluster.dev_process import DevProcess, first_port
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.secured_cell import Secured
+from tests.unit import relay_rig
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -160,6 +162,40 @@ def test_over_https_a_follower_tells_the_leader_whose_certificate_it_was_shown(
         assert [row["by"] for row in rows] == ["ada"] * 3
         jobs = served.ask("r1", "GET", "/v1/jobs").json
         assert {job["changed_by"] for job in jobs} == {"ada"}
+
+
+@pytest.mark.nightly
+def test_a_relay_with_a_token_alone_goes_on_over_https_after_the_leaders_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secured = Secured(tmp_path, http=True)
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    shutil.copy(secured.person / "ca.pem", trusted)
+    file, queues = tmp_path / "shop.db", tmp_path / "queues.toml"
+    queues.write_text(QUEUE.replace('"mail"', '"h"'))
+    with secured.cell as cell:
+        cell.start()
+        cell.leader()
+        monkeypatch.setenv("RAFTCRON_TLS", str(secured.person))
+        cell.cli("queue", "apply", str(queues))
+        token = cell.cli("token", "create", "shop", "--role", "submitter").stdout.strip()
+        monkeypatch.setenv("RAFTCRON_TOKEN", token)
+        servers = ",".join(f"https://127.0.0.1:{port}" for port in cell.ports.http)
+        line = ("relay", f"sqlite:{file}", "--once", "--server", servers, "--tls", str(trusted))
+        rows = relay_rig.shop(file, range(20))
+        relay_rig.run_killed(*line, failpoint="carry-submitted=kill")
+        cell.kill(cell.leader())
+        connection = sqlite3.connect(file)
+        with connection:  # as if the claim of the dead relay were over
+            connection.execute("UPDATE raftcron_outbox SET not_before_ms = 0")
+        connection.close()
+        done = relay_rig.run(*line, "--timeout", "60s")
+        assert (done.returncode, rows()) == (0, []), done.stderr
+        monkeypatch.delenv("RAFTCRON_TOKEN")
+        listed = cell.rows("task", "list", "--queue", "h", "-n", "100")
+        assert len(listed) == 20
+        assert {row["by"] for row in listed} == {"shop"}
 
 
 @pytest.mark.nightly
