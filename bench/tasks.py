@@ -7,7 +7,8 @@ Programs are processes of their own that use the client library. Three questions
 
 - `submit`: each program submits tasks that are due in a day, as fast as answers come, one call at a
   time, with 1, 10 and 100 tasks in each call. CPU time is that of all replicas, for each task.
-- `paced`: 1,000 single submits a second of all programs together. How long does one take?
+- `paced`: 1,000 single submits a second of all programs together. How long does one take? The first
+  second, in which programs start their threads and connect, is not counted.
 - `run`: tasks that are due at once. CPU time is that of replicas, executor and worker, from the
   submit of the first to the end of the last.
 
@@ -42,6 +43,7 @@ BATCHES: Final = (1, 10, 100)
 PACED_PER_S: Final = 1_000
 PACED_THREADS: Final = 16
 """Of each program: a submit of 10 ms lets each thread make 100 a second."""
+WARM_UP_S: Final = 1.0
 HANDLER: Final = HANDLERS[0]
 END_S: Final = 300.0
 
@@ -65,16 +67,18 @@ def submit(client: Client, options: argparse.Namespace) -> list[int]:
 
 
 def paced(client: Client, rate: float, seconds: float, name: str) -> list[int]:
-    """Submit single tasks, `rate` a second; return how long each took, in us, since its time."""
+    """Submit single tasks, `rate` a second; return how long each took, in us, since its time, but
+    for those of the first second."""
     took: list[int] = []
 
     def thread(number: int) -> None:
         period, began = PACED_THREADS / rate, time.monotonic() + number / rate
-        for n in range(int(seconds / period)):
+        for n in range(int((WARM_UP_S + seconds) / period)):
             at = began + n * period
             time.sleep(max(0.0, at - time.monotonic()))
             client.submit(HANDLER, {"n": n}, key=f"{name}-{number}-{n}", delay="1d")
-            took.append(round((time.monotonic() - at) * 1_000_000))
+            if at >= began + WARM_UP_S:
+                took.append(round((time.monotonic() - at) * 1_000_000))
 
     threads = [threading.Thread(target=thread, args=(n,)) for n in range(PACED_THREADS)]
     for one in threads:

@@ -83,11 +83,6 @@ JUMP_MS = 2_000
 """A wall clock that moves by so much more or less than time passes was set."""
 WATERMARKS_MS = 30_000
 """How often the leader raises the watermarks of executors."""
-BUSY_TURNS = 4
-"""After so many turns with an entry a leader is busy: of two, the second may only follow from the
-first."""
-BUSY_MS = 1_500
-"""A leader stays busy for so long: many launches fall due at the first instant of each second."""
 _ALERTS = (RaiseAlerts, ResolveAlerts, SendAlerts)
 RETRY_S = 0.2
 """Rest between a term that failed and the next try, while the log still says that we lead."""
@@ -153,8 +148,6 @@ class Leader:
         self._held: dict[int, str] = {}  # jobs that were logged: they get no rows
         self._wake = WakeUp()
         self._asked = WakeUp()  # for a change: somebody waits for the answer
-        self._busy_turns = 0  # those before this one that had an entry, without a gap
-        self._busy_until_ms = 0  # monotonic
         self._rows = 0  # of the newest turn
         self._beat = asyncio.Event()
         self._dispatcher, self._inbox = self._open_inbox()
@@ -318,9 +311,7 @@ class Leader:
             planned = self._plan(now_ms, commands)
             # The rest is planned again once the format has risen.
             commands += planned if state.format == c.FORMAT else known_in(planned, state.format)
-        self._busy_turns, self._rows = self._busy_turns + 1 if commands else 0, 0
-        if self._busy_turns >= BUSY_TURNS:
-            self._busy_until_ms = began_ms + BUSY_MS
+        self._rows = 0
         epoch = self.epoch
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
@@ -543,11 +534,12 @@ class Leader:
         ends any wait; if several come at one time, they gather first for as long as the turn took.
 
         If reports arrive all the time, every few of them would make an entry. A leader that has
-        appended in several turns one after the other lately gathers them longer, if nobody waits
-        for an answer, no instant falls due meanwhile, and no launch waits for room, or launches
-        wait at executors: then each slot that comes free has its next launch there. The turn, which
-        began at `began_ms`, counts as rest if it left due jobs to the next one, or had so many rows
-        that more of them would cost no less, while launches wait for the slots that come free.
+        appended many rows lately gathers them longer, if nobody waits for an answer, no instant
+        falls due meanwhile, no task waits for the end of another one, and no launch waits for room,
+        or launches wait at executors: then each slot that comes free has its next launch there. The
+        turn, which began at `began_ms`, counts as rest if it left due jobs to the next one, or had
+        so many rows that more of them would cost no less, while launches wait for the slots that
+        come free.
         """
         if self.changes.taken:
             rest_ms = min(self._clock.mono_ms() - began_ms, self._settings.turn_ms)
@@ -565,7 +557,8 @@ class Leader:
             return
         delay_ms, wanted = self._idle_ms(), self._wake
         if self._wake.is_set:
-            gathers = self._clock.mono_ms() < self._busy_until_ms and is_supplied
+            is_busy = self.pace.is_busy(self._clock.mono_ms())
+            gathers = is_busy and is_supplied and not self._applier.state.holds
             delay_ms = min(delay_ms - turn_ms, self._settings.gather_ms) if gathers else 0
             wanted = self._asked
         if delay_ms > 0:

@@ -20,6 +20,10 @@ while the others get rows. If launches wait for slots, all portions are as small
 free are empty until the turn is over."""
 MEASURED_MIN: Final = 100
 """Turns with fewer rows say little about the cost of a row."""
+BUSY_ROWS: Final = 100
+"""With so many rows a leader is busy: it gains by fewer and larger entries."""
+HALF_MS: Final = 1_000
+"""A row counts half after so long. Many launches fall due at the first instant of each second."""
 LEAD_MAX_MS: Final = 1_000
 LEAD_TURNS: Final = 9
 LEAD_KEPT_MS: Final = 10_000
@@ -52,10 +56,12 @@ class TurnPace:
         self._row_us = 0
         self._turns: deque[tuple[int, int]] = deque(maxlen=LEAD_TURNS)
         """(when it ended, how long until it was applied)"""
+        self._recent_rows, self._counted_ms = 0.0, 0
 
     def took(self, rows: int, busy_ms: int, whole_ms: int, now_ms: int) -> None:
         """Note a turn that ended at `now_ms` of a monotonic clock: its rows, how long it kept the
         loop, and how long until it was applied."""
+        self._recent_rows, self._counted_ms = self._left(now_ms) + rows, now_ms
         self._turns.append((now_ms, whole_ms))
         self.durations.counts[bisect_left(self.durations.bounds_ms, whole_ms)] += 1
         self.durations.sum_ms += whole_ms
@@ -64,6 +70,14 @@ class TurnPace:
         self._row_us = (3 * self._row_us + 1000 * busy_ms // rows) // 4
         most = TURN_MS * 1000 // self._row_us if self._row_us else ROWS_MAX
         self.rows_max = min(max(most, ROWS_MIN), ROWS_MAX)
+
+    def is_busy(self, now_ms: int) -> bool:
+        """Return whether many rows were appended lately, in few entries or in many."""
+        return self._left(now_ms) >= BUSY_ROWS
+
+    def _left(self, now_ms: int) -> float:
+        passed_ms = max(0, now_ms - self._counted_ms)
+        return float(self._recent_rows * 0.5 ** (passed_ms / HALF_MS))
 
     @property
     def portion(self) -> int:

@@ -14,13 +14,14 @@ from consensus.limits import ENTRY_BYTES_MAX
 from cron.errors import InvalidInput, LimitExceeded, NotLeader, OutcomeUnknown
 from cron.job import Catchup
 from cron.leader.applier import StateApplier
-from cron.leader.leader import BUSY_MS, BUSY_TURNS, Leader, LeaderSettings
+from cron.leader.leader import Leader, LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
 from cron.pace import WakeUp
-from cron.scheduler.budget import PORTIONS, ROWS_MIN, TurnPace
+from cron.scheduler.budget import BUSY_ROWS, HALF_MS, PORTIONS, ROWS_MIN, TurnPace
 from cron.scheduler.plan import ROWS_MAX
 from cron.service import replica as serving
 from cron.state import commands as c
+from cron.state.chains import Hold
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, Drain, Gate, GateAction, LiftGates
 from cron.state.state import State
@@ -376,27 +377,27 @@ async def test_a_busy_leader_gathers_reports_unless_somebody_waits() -> None:
         hour_ms = 3_600_000
         one.leader._settings = LeaderSettings(turn_ms=1, gather_ms=hour_ms, housekeeping_ms=hour_ms)
         asked = one.leader._asked = Awaited()
-
-        def report(index: int, _: object) -> None:
-            if index < 50:
-                one.hear(joined(f"e{index}"))  # an entry for each, if none is gathered
-
-        one.applier.subscribe(report)
         one.hear(joined("e0"))
+        await one.until(lambda: bool(one.state.executors))
+        one.leader.pace.took(BUSY_ROWS, 1, 1, one.clock.mono_ms())
+        one.hear(joined("e1"))
         await one.until(asked.is_gathering)
-        assert one.leader._busy_turns == BUSY_TURNS
-        count = len(one.state.executors)
+        one.hear(joined("e2"))
+        index = one.state.index
         await one.put(job())  # a change is not kept waiting
         assert one.state.jobs
-        assert len(one.state.executors) == count + 1  # by the same entry
+        assert (one.state.index, len(one.state.executors)) == (index + 1, 3)
         # What comes soon after is gathered from the first one on.
         one.hear(joined("soon"))
         await one.until(asked.is_gathering)
+        one.state.holds.put(Hold(1, after=(2,)))
         await one.put(job("b"))
-        count = len(one.state.executors)
-        one.clock.ms += BUSY_MS
+        one.hear(joined("followed"))  # a task waits for what is reported
+        await one.until(lambda: len(one.state.executors) == 5)
+        one.state.holds.clear()
+        one.clock.ms += HALF_MS  # it has appended few rows since
         one.hear(joined("later"))
-        await one.until(lambda: len(one.state.executors) > count)
+        await one.until(lambda: len(one.state.executors) == 6)
 
 
 async def test_a_change_ends_the_rest_of_a_leader_and_shares_the_next_entry() -> None:
