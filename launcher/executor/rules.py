@@ -44,7 +44,7 @@ from launcher.executor.rows import (
     tombstone,
 )
 from launcher.protocol.columns import BadColumn, differences, full, row_numbers, sums
-from launcher.protocol.names import BadName, parse_job_or_task_name
+from launcher.protocol.names import SCHEDULED_S_MAX, BadName, parse_job_or_task_name
 from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
@@ -184,7 +184,7 @@ def read_batch(message: pool_pb2.StartBatch, epoch: str, works: Works) -> Batch:
 
     Raises:
         BadOrders: work has an unknown number.
-        BadColumn: a column cannot be read.
+        BadColumn: a column cannot be read, or has a time that no name can say.
     """
     rows = row_numbers(message.rows, ROW_MAX)
     count = len(rows)
@@ -192,8 +192,11 @@ def read_batch(message: pool_pb2.StartBatch, epoch: str, works: Works) -> Batch:
         known = list(map(works.by_number.__getitem__, full(message.works, count)))
     except KeyError as error:
         raise BadOrders(f"work {error} is not known in this stream") from error
+    scheduled = full(message.scheduled_s, count, is_times=True)
+    if min(scheduled) < 0 or max(scheduled) > SCHEDULED_S_MAX:
+        raise BadColumn(f"scheduled_s: a time is not from 0 to {SCHEDULED_S_MAX}")
     tries = (
-        full(message.scheduled_s, count, is_times=True),
+        scheduled,
         full(message.attempts, count, 1),
         full(message.triggers, count),
         full(message.parts, count, 1),

@@ -27,6 +27,7 @@ from launcher.executor.rules import (
     decide,
     spec_of,
 )
+from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import WorkSpec
 from tests.unit.rows_rig import Start, answered, found, name_of, orders
@@ -194,6 +195,8 @@ def test_a_batch_is_accepted_as_a_whole_and_each_row_has_its_name(ledger: Ledger
         batches(1, 0),
         batches(0, 1, 1, works=[7, 7]),
         batches(0, 1, scheduled_s=[1, 2, 3]),
+        batches(0, 1, scheduled_s=[SCHEDULED_S_MAX, 1]),
+        batches(0, scheduled_s=[-1]),
         batches(0, works=[8]),
         batches((1 << 32) - 1, 1),
     ],

@@ -46,6 +46,12 @@ FOUND = {
         "state",
         "pwPjAP///////wUAAAD/If+UAAAAAAAAAAAAAWZh12VskYMAYQ==",
     ),
+    "launches in a year with five digits": (
+        "pool",
+        "BgoGEAEaAnIxMAFCNxIOZGVmYXVsdC9iYWNrdXAaJdwAEZOnL2Jpbi9zaKItY6R0cnVlkKCgoADCoMQAAAAABZCg"
+        "kJBKIAgkEgEAGgEAKgXggYOwDSIGgNbFl79oMgEBOgEAQgEBQisICRABGiVkZWZhdWx0L2JhY2t1cEAyMDI2LTEx"
+        "LTIwVDE1WiMyWgQQAxgJYgUICRIBAA==",
+    ),
 }
 """What the fuzzers found, each once: an exception of no parser, a hang, or gigabytes of memory."""
 
