@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 import cron.main  # noqa: F401 - adds the commands that start processes
 from cron.cli.app import cli
 from cron.config import parse_replica_config
+from cron.job import Retry
+from cron.scheduler.policy import FAILOVER_MS
+from cron.state.retries import backoff_ms
 from cron.state.state import State
+from launcher.config import ExecutorConfig
 from tests.style.tree import ROOT, files
 
 README_LINES_MAX: Final = 200
@@ -165,6 +170,29 @@ def test_the_configuration_in_documents_can_be_read() -> None:
     assert len(storage) == 4
     for one in storage:
         parse_replica_config(found[0] + one, "backup.md")
+
+
+def test_what_the_page_about_crontabs_says_of_time_is_what_holds() -> None:
+    """How long a command has after its timeout, when a retry comes, and what is not missed yet."""
+    page = " ".join(documents()["docs/crontab.md"].split())
+    (grace_s,) = re.findall(r"\| `timeout` \|[^|]* then TERM, and KILL (\d+) s later", page)
+    (default,) = (
+        one.default for one in msgspec.structs.fields(ExecutorConfig) if one.name == "term_grace_ms"
+    )
+    assert int(grace_s) * 1000 == default
+    assert "`term_grace_ms` in the executor's configuration sets the time" in page
+    (percent,) = re.findall(r"is `backoff` plus up to (\d+) %", page)
+    rests_ms = [backoff_ms(Retry(backoff_ms=10_000), 1, f"a@x#{n}") for n in range(1_000)]
+    most_ms = 10_000 + 100 * int(percent)
+    assert 10_000 <= min(rests_ms) < max(rests_ms) <= most_ms
+    assert max(rests_ms) > most_ms - 50, "it says no more than there is"
+    live_s = re.findall(r"is not missed while it is at most (\d+) s old", page)
+    assert live_s == [f"{FAILOVER_MS // 1000}"]
+
+
+def test_the_folder_that_documents_keep_a_cell_in_is_no_part_of_the_repository() -> None:
+    assert any("--data cell" in text for text in documents().values())
+    assert "/cell/" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_tests_that_documents_name_exist() -> None:
