@@ -9,6 +9,7 @@ import msgspec
 
 from cron import limits
 from cron.api import table
+from cron.api.dead import DeadQuery
 from cron.api.jobs import NextRequest
 from cron.api.launches import (
     HistoryQuery,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from cron.api.client import Client
 
 TAIL_BYTES = 2_048
+MAY_BE_DEAD = ("failed", "lost", "skipped")
+"""How the last attempt of a dead letter ended; a retry may have been skipped."""
 
 
 def _states(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> list[str]:
@@ -263,7 +266,7 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
             full = split_attempt(launch)[0]
             name = parse_launch_name(full)
             if name.trigger:
-                _show_manual(settings, full, client.ask(table.SHOW, ShowRequest(launch=full)))
+                _show_manual(settings, client, full)
                 return
             job, time = name.job, (name.scheduled_s * 1000, False)
         at_ms, is_nearest = time or (0, False)
@@ -314,16 +317,30 @@ def _next_s(client: Client, job: str, now_s: int) -> int:
     return times.times_s[0] if times.times_s else 0
 
 
-def _show_manual(settings: Settings, name: str, views: list[LaunchView]) -> None:
+def _show_manual(settings: Settings, client: Client, name: str) -> None:
     """Explain a launch that a person triggered: no schedule explains it."""
+    views = client.ask(table.SHOW, ShowRequest(launch=name))
     newest = views[-1]
     by = f" by {newest.by}" if newest.by else ""
     is_end = newest.state in ("succeeded", "failed")
     state = f"{'' if is_end else 'is '}{newest.state}"
     reason = f" ({newest.reason})" if newest.reason else ""
     verdict = f"it was launched by hand{by}; {newest.waiting or f'it {state}{reason}'}"
+    verdict += _dead_letter(client, name) if newest.state in MAY_BE_DEAD else ""
     job = parse_launch_name(name).job
     report = WhyReport(job=job, at_s=newest.scheduled_s, verdict=verdict, launches=views)
     settings.show_row(why_row(report), verdict)
     for view in [] if settings.is_json else views:
         _show_launch(view)
+
+
+def _dead_letter(client: Client, name: str) -> str:
+    """Return since when a launch is a dead letter, and what launches it again; "" where it is
+    none."""
+    try:
+        letters = client.ask(table.DEAD, DeadQuery(launch=name)).letters
+    except NotFound:
+        return ""
+    again = f"`raftcron dead redrive '{short_job_name(name)}'` launches it again"
+    dead_s = [one.ended_at_ms // 1000 for one in letters]
+    return f"; it became a dead letter at {show_s(dead_s[0])}, and {again}" if dead_s else ""

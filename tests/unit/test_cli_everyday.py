@@ -7,23 +7,26 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import click
+import msgspec
 import pytest
 from click.testing import Result
 
 from cron import limits
+from cron.api.dead import DeadReport
 from cron.api.gates import GatesReport, GateView
 from cron.api.jobs import JobView, NextTimes, PauseReport, PauseView
 from cron.api.launches import HistoryQuery, OutputView, WhyReport, WhyRequest
 from cron.api.members import StatusRow
 from cron.cli import render
 from cron.cli.app import WithOthers, load_command
-from cron.errors import UnknownJob
+from cron.errors import NotFound, UnknownJob
 from cron.main import cli as cli_tree
 from launcher.protocol.names import format_time
 from tests.unit.api_rig import NOON_S, FakeBackend, asks, launch, run_cli, serving
 
 Command: TypeAlias = tuple[str, click.Command]
 
+NO_LETTER = NotFound("it is no dead letter", "")
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 SHORT = "backup@2026-11-20T15:00:00Z"
 
@@ -76,12 +79,24 @@ async def test_logs_of_a_job_takes_the_newest_launch_that_began():
 async def test_why_of_a_manual_launch_tells_of_that_launch(given, state, reason, said):
     manual = launch(launch=f"{LAUNCH}+t1", state=state, reason=reason, by="ada")
     report = WhyReport(job="default/backup", at_s=NOON_S - 60, verdict="no instant")
-    backend = FakeBackend(history=[manual], show=[manual], why=report)
+    backend = FakeBackend(history=[manual], show=[manual], why=report, dead=NO_LETTER)
     result = await cli(backend, "why", given)
     first, *rest = result.stdout.splitlines()
     assert first == f"it was launched by hand by ada; {said}"
     assert any("log point 1" in line for line in rest)
-    assert backend.calls[-1][0] == "show"
+    assert ("show", (asks("show", f"{LAUNCH}+t1"),)) in backend.calls
+    is_asked = ("dead", (asks("dead", f"{LAUNCH}+t1"),)) in backend.calls
+    assert is_asked is (state != "succeeded")
+
+
+async def test_why_of_a_manual_launch_that_became_a_dead_letter_says_so_and_how_to_redrive_it():
+    manual = launch(launch=f"{LAUNCH}+t1", state="failed", reason="exit-code", by="ada")
+    letter = msgspec.structs.replace(manual, ended_at_ms=NOON_S * 1000)
+    dead = DeadReport(letters=[letter], total=1)
+    result = await cli(FakeBackend(show=[manual], dead=dead), "why", f"{LAUNCH}+t1")
+    (line,) = [one for one in result.stdout.splitlines() if "dead letter" in one]
+    assert "it became a dead letter at 2026-11-20 15:00:00 UTC" in line
+    assert f"`raftcron dead redrive '{SHORT}+t1'` launches it again" in line
 
 
 @pytest.mark.parametrize(
@@ -105,7 +120,7 @@ def no_instant(request: WhyRequest) -> WhyReport:
 
 async def test_why_of_a_job_that_was_only_triggered_tells_of_that_launch():
     manual = launch(launch=f"{LAUNCH}+t1", state="failed", reason="timeout", by="ada")
-    backend = FakeBackend(history=[manual], show=[manual], why=no_instant)
+    backend = FakeBackend(history=[manual], show=[manual], why=no_instant, dead=NO_LETTER)
     result = await cli(backend, "why", "backup")
     assert result.stdout.startswith("it was launched by hand by ada; it failed (timeout)\n")
     assert f"the newest launch, {SHORT}+t1" in result.stderr
@@ -272,7 +287,6 @@ async def test_the_highest_limit_names_another_way_to_see_more(monkeypatch):
     ],
 )
 async def test_every_list_takes_a_collection(command, method, field):
-    from cron.api.dead import DeadReport
     from cron.api.queues import WaitsReport
 
     backend = FakeBackend(history=[], jobs=[], dead=DeadReport(), waits=WaitsReport())
