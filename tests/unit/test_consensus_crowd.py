@@ -14,7 +14,7 @@ import pytest
 
 from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.network.wire import Vote, Welcome, encode_frame
-from consensus.limits import STRANGERS_MAX
+from consensus.limits import HANDSHAKES_MAX, STRANGERS_MAX
 from tests.fakes.certificates import CELL, files_of
 from tests.fakes.ports import free_address
 from tests.unit.network_rig import WITHIN_S, Station, frames_in, hello_of, until
@@ -124,6 +124,24 @@ def test_peers_speak_and_come_back_while_strangers_flood_the_port(cell: Attacked
     assert [name for name, _ in cell.one.got if name == "r2"] == ["r2"] * (SAID + 1)
 
 
+def introduced(cell: Attacked, slow: socket.socket) -> list[type]:
+    """What r1 answers to a peer that has been connected for a while and says its Hello now."""
+
+    def introduce() -> bytes:
+        if not cell.is_tls:
+            slow.sendall(HELLO)
+            return slow.recv(65_536)
+        files = files_of(cell.folder / "late", "r3")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(files.certificate, files.key)
+        with context.wrap_socket(slow) as secret:
+            secret.sendall(HELLO)
+            return secret.recv(65_536)
+
+    return [type(one) for one in frames_in(in_thread(cell.parts, introduce))]
+
+
 def test_a_peer_that_is_slow_is_not_pushed_out_by_those_that_come_after_it(cell: Attacked) -> None:
     """Its hello, or its handshake, comes after more strangers than the tick thread knows."""
     with contextlib.ExitStack() as crowd:
@@ -132,21 +150,41 @@ def test_a_peer_that_is_slow_is_not_pushed_out_by_those_that_come_after_it(cell:
             crowd.enter_context(socket.create_connection(cell.place, WITHIN_S))
             for part in cell.parts:
                 part.poll(0.001)
+        assert introduced(cell, slow) == [Welcome]
 
-        def introduce() -> bytes:
-            if not cell.is_tls:
-                slow.sendall(HELLO)
-                return slow.recv(65_536)
-            files = files_of(cell.folder / "late", "r3")
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            context.load_cert_chain(files.certificate, files.key)
-            with context.wrap_socket(slow) as secret:
-                secret.sendall(HELLO)
-                return secret.recv(65_536)
 
-        heard = frames_in(in_thread(cell.parts, introduce))
-        assert [type(one) for one in heard] == [Welcome]
+def test_strangers_of_other_addresses_are_bounded_and_push_out_no_peer(
+    cell: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One address holds half of the places at most, and all together hold no more than there are:
+    a slow peer of another address keeps its own."""
+    monkeypatch.setattr("consensus.engine.network.handshakes.SHAKEN_WITHIN_S", 600.0)
+    half, addresses = HANDSHAKES_MAX // 2, ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+    with contextlib.ExitStack() as crowd:
+        slow = crowd.enter_context(socket.create_connection(cell.place, WITHIN_S))
+        opened: dict[str, list[socket.socket]] = {address: [] for address in addresses}
+        for address, ours in opened.items():
+            for _ in range(half + 8):
+                ours.append(socket.create_connection(cell.place, WITHIN_S, (address, 0)))
+                crowd.enter_context(ours[-1])
+
+        def held() -> list[int]:
+            return [sum(map(is_open, ours)) for ours in opened.values()]
+
+        until(lambda: max(held()) <= half, cell.parts, "half of the places for each address")
+        until(lambda: sum(held()) < HANDSHAKES_MAX, cell.parts, "no more than there are")
+        assert introduced(cell, slow) == [Welcome]
+
+
+def is_open(sock: socket.socket) -> bool:
+    """Whether the other side has not ended the connection, on which it says nothing."""
+    sock.setblocking(False)
+    try:
+        return bool(sock.recv(1))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def test_no_stranger_is_shaken_hands_with_in_the_tick_thread(
