@@ -233,6 +233,22 @@ async def test_a_drop_gate_with_a_long_reason_leaves_the_cell_its_leader() -> No
         assert not replica.state.gates
 
 
+async def test_what_a_plan_made_too_big_for_an_entry_is_committed_in_halves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended the term, and the next leader planned the same."""
+    async with reigning() as replica:
+        await replica.put(*(job(f"job-{number}") for number in range(200)))
+        gate = Gate(0, GateAction.DROP, "a leak", "anna", 0)
+        await replica.leader.append(CloseGate(gate))
+        term, index = replica.state.epoch.term, replica.state.index
+        monkeypatch.setattr("tests.fakes.memory_log.ENTRY_BYTES_MAX", 1_000)
+        replica.clock.ms += 60_000
+        await replica.until(lambda: replica.state.history.open_rows >= 200)
+        assert replica.state.epoch.term == term
+        assert replica.state.index > index + 2, "more entries than one of instants, one of skips"
+
+
 async def test_a_change_whose_append_was_lost_may_have_happened() -> None:
     async with reigning() as replica:
         await replica.put(job())
