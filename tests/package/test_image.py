@@ -1,7 +1,8 @@
 """deploy/Containerfile, built by buildah on a Debian made here: no registry is asked.
 
 Programs run in the image by buildah's chroot, so root is enough and no container runtime is needed.
-BUILD_OPTIONS of the environment is for the build, such as volumes with the certificates of a proxy.
+The build sees the certificates that pip uses here (PIP_CERT), and has what else BUILD_OPTIONS of
+the environment says.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ def buildah(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+def certificates() -> str:
+    """Return the option that shows the build those that pip uses here, if they are not its own."""
+    path = os.environ.get("PIP_CERT", "")
+    return f"--volume {path}:/etc/ssl/certs/ca-certificates.crt:ro" if path else ""
+
+
 @pytest.fixture(scope="module")
 def container() -> Iterator[str]:
     """A container of the image."""
@@ -39,7 +46,7 @@ def container() -> Iterator[str]:
     empty = buildah("from", "scratch")
     buildah("add", empty, str(ARCHIVE), "/")
     buildah("commit", "--rm", empty, BASE)
-    options = f"--isolation chroot {os.environ.get('BUILD_OPTIONS', '')}"
+    options = f"--isolation chroot {certificates()} {os.environ.get('BUILD_OPTIONS', '')}"
     settings = ["BUILDER=buildah", f"BASE={BASE}", f"IMAGE={IMAGE}", f"BUILD_OPTIONS={options}"]
     made = subprocess.run(
         ["make", "image", *settings], cwd=ROOT, capture_output=True, text=True, check=False
