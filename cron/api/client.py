@@ -188,7 +188,9 @@ class Client:
             pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
 
     def _go_round(self, course: _Course) -> Any:
-        """Ask each server once, the leader that one names next; None: nobody could answer."""
+        """Ask each server once, the leader that one names next; None: nobody could answer. A poor
+        answer is the last resort."""
+        poor: Any = None
         waiting, asked = list(self._servers), set[str]()
         while waiting:
             server = waiting.pop(0)
@@ -196,7 +198,7 @@ class Client:
                 continue
             left_ms = course.deadline_ms - self._clock.mono_ms()
             if left_ms < (_WORTH_ASKING_MS if course.was_answered else 1):
-                return None
+                return poor
             asked.add(server)
             try:
                 answer = self._ask_one(server, course, left_ms)
@@ -204,11 +206,13 @@ class Client:
                 if error.leader is not None:
                     waiting.insert(0, self._checked_leader(server, error.leader))
                 continue
-            if answer is not None:
+            if answer is not None and course.rpc.is_poor(answer):
+                poor = poor or answer
+            elif answer is not None:
                 self._servers.remove(server)
                 self._servers.insert(0, server)
                 return answer
-        return None
+        return poor
 
     def _ask_one(self, server: str, course: _Course, left_ms: int) -> Any:
         """The server's answer; None where it was no use. Raises NotLeader and final errors."""

@@ -169,7 +169,15 @@ class StatusRequest(Request, frozen=True, kw_only=True):
         return STATUS_TIMEOUT_MS
 
 
+UNREACHABLE: Final = "unreachable"
+
+
 class StatusReport(View, frozen=True, kw_only=True):
     """All replicas, by id, then all executors."""
 
     rows: list[StatusRow] = []
+
+    def is_cut_off(self) -> bool:
+        """Return whether the replica that says this reached no majority: another one may."""
+        replicas = [row for row in self.rows if row.kind == "replica"]
+        return 2 * sum(row.role == UNREACHABLE for row in replicas) > len(replicas)

@@ -108,8 +108,8 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
     role has to cover; none where any scope will do, as for a list, which is of what the caller may
     see (`cron.api.reach`). A client may repeat a change that `is_repeatable` although it does not
     know whether the first one happened. A change that `ends_itself` is complete or does not happen
-    when its client gives up; the server runs each other one to its end. `name` is unique over all
-    services.
+    when its client gives up; the server runs each other one to its end. An answer that `is_poor` is
+    used if no other replica has a better one. `name` is unique over all services.
     """
 
     name: str
@@ -123,6 +123,7 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
     is_repeatable: bool = False
     ends_itself: bool = False
     service: str = SERVICE
+    is_poor: Callable[[Any], bool] = lambda answer: False
 
     @property
     def path(self) -> str:

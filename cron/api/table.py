@@ -329,6 +329,7 @@ STATUS: Final = unary(
     Where.REPLICA,
     (Action.STATUS, reach.anything),
     roles=BOTH,
+    is_poor=members.StatusReport.is_cut_off,
 )
 PEER_STATUS: Final = unary(
     "PeerStatus",

@@ -9,7 +9,7 @@ import msgspec
 
 from cron.api import table
 from cron.api.launches import TASKS_BEGIN, AuditReport, AuditRequest
-from cron.api.members import ClockRequest, StatusRow
+from cron.api.members import UNREACHABLE, ClockRequest, StatusRow
 from cron.api.snapshots import KeepingView
 from cron.cli import exits, render
 from cron.cli.app import Group
@@ -30,7 +30,6 @@ from launcher.protocol.names import short_job_name
 
 BEHIND_MIN: Final = 100
 """A replica that lacks fewer entries is not behind: they are on their way."""
-UNREACHABLE: Final = "unreachable"
 _STATUS_KEYS: Final = (
     "kind id address? pid? role term applied digest? version? leader? clock_offset_ms tzdata?"
     " since@since_ms slots running ledger? note? incarnation? member_state? matched joining keeping"

@@ -45,7 +45,7 @@ from cron.cli.times import (
     show_s,
 )
 from cron.cli.values import TIME, show_size
-from cron.errors import CronError, NotFound, UnknownLaunch
+from cron.errors import CronError, InvalidInput, NotFound, UnknownLaunch
 from launcher.protocol.names import parse_launch_name, short_job_name
 
 if TYPE_CHECKING:
@@ -309,10 +309,11 @@ def _newest(client: Client, job: str, now_ms: int) -> tuple[str, tuple[int, bool
 
 
 def _next_s(client: Client, job: str, now_s: int) -> int:
-    """Return the first instant of a job from now on; 0 if none is to come, or if it was removed."""
+    """Return the first instant of a job from now on; 0 if none is to come, if it was removed, or
+    for a task, whose name no schedule has."""
     try:
         times = client.ask(table.NEXT, NextRequest(job=job, after_s=now_s - 1, count=1))
-    except NotFound:
+    except (NotFound, InvalidInput):
         return 0
     return times.times_s[0] if times.times_s else 0
 

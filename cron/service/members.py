@@ -15,7 +15,7 @@ import structlog
 from consensus.cell import Joining, MemberView, PeerView
 from consensus.log import ReplicatedLog
 from cron.api.executors import ExecutorView
-from cron.api.members import JoinProgress, StatusRow, TaskCounts
+from cron.api.members import UNREACHABLE, JoinProgress, StatusRow, TaskCounts
 from cron.api.snapshots import KeepingView
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
@@ -403,7 +403,6 @@ class ClusterStatus:
 OPEN: Final = "open"
 JOINING: Final = "joining"
 VOTES: Final = "votes"
-UNREACHABLE: Final = "unreachable"
 LEARNER: Final = "learner"
 WAITING: Final = "waiting"
 """Its disk has no room: it takes no part, and says so."""

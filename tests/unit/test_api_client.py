@@ -370,6 +370,24 @@ async def test_any_replica_answers_for_status():
             assert (await in_thread(client.ask, table.STATUS)).rows == rows
 
 
+async def test_what_a_cut_off_replica_says_of_the_others_is_the_last_resort():
+    """A replica whose certificate was revoked called all the others unreachable, and the client
+    went on asking it."""
+    alone = [
+        StatusRow(kind="replica", id="r1", role="unreachable"),
+        StatusRow(kind="replica", id="r2", role="follower"),
+        StatusRow(kind="replica", id="r3", role="unreachable"),
+    ]
+    whole = [StatusRow(kind="replica", id=row.id, role="follower") for row in alone]
+    async with serving(FakeBackend(status=alone)) as one, serving(FakeBackend(status=whole)) as two:
+        for servers in ([one, two], [two, one], [one, closed_address(), two]):
+            with Client(servers) as client:
+                for _ in range(2):
+                    assert (await in_thread(client.ask, table.STATUS)).rows == whole
+        with Client([closed_address(), one]) as client:
+            assert (await in_thread(client.ask, table.STATUS)).rows == alone
+
+
 def test_a_client_does_not_start_with_an_address_beyond_loopback():
     from cron.api.address import parse_servers
 

@@ -158,6 +158,18 @@ async def test_why_of_a_task_that_is_to_come_is_about_its_time():
     assert result.stderr.endswith("has no launch yet; the next instant, 2038-01-19 03:14:08 UTC\n")
 
 
+async def test_why_of_a_task_that_waits_for_others_needs_no_schedule():
+    """NEXT of the name of a task is refused: it is the name of no job."""
+    task = "shop.reindex:import-42.complete"
+
+    def waits(request: WhyRequest) -> WhyReport:
+        return WhyReport(job=task, at_s=request.at_s, verdict="it waits for its group")
+
+    result = await cli(FakeBackend(history=[], why=waits), "why", task)
+    assert (result.exit_code, result.stdout) == (0, "it waits for its group\n")
+    assert result.stderr.startswith(f"raftcron: {task} has no launch yet; no instant is to come, ")
+
+
 @pytest.mark.parametrize("command", ["show", "logs"])
 async def test_a_job_without_a_launch_says_where_to_look(command):
     result = await cli(FakeBackend(history=[]), command, "backup")
