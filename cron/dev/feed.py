@@ -33,8 +33,8 @@ class Feed:
     """Applies one crontab (or none) and shows launches, in a thread, until `stop`.
 
     `say` prints a line. `look` is called with the time before the crontab is applied, and twice a
-    second. All are called in the feed's thread. `failure` is the error that ended it, None while it
-    runs.
+    second; `check` raises if the crontab must not be applied to the cell that answers. All are
+    called in the feed's thread. `failure` is the error that ended it, None while it runs.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Feed:
         clock: Clock,
         say: Callable[[str], None],
         look: Callable[[Asks, int], None],
+        check: Callable[[Asks], None] = lambda cell: None,
         *,
         system: bool = False,
     ) -> None:
@@ -50,6 +51,7 @@ class Feed:
         self._clock = clock
         self._say = say
         self._look = look
+        self._check = check
         self._system = system
         self._stopping = threading.Event()
         self.failure: Exception | None = None
@@ -99,7 +101,8 @@ class Feed:
         since_ms = self._clock.mono_ms()
         while not self._stopping.wait(RETRY_S):
             try:
-                self._look(client, self._clock.wall_ms())  # it may be another cell that answers
+                self._check(client)
+                self._look(client, self._clock.wall_ms())
                 return client.ask(table.PUT_JOBS, request)
             except (Unavailable, OutcomeUnknown, NotNow) as error:  # twice is as good as once
                 if self._clock.mono_ms() - since_ms > PATIENCE_MS:

@@ -134,6 +134,20 @@ def _second(at_s: int) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%SZ")
 
 
+def refuse_strangers(cell: Asks, is_ours: Callable[[int], bool]) -> None:
+    """Look who answers, before anything is applied: later a person may replace a replica. `is_ours`
+    says whether this `dev` started a process.
+
+    Raises:
+        ConfigError: replicas of another cell answer where those of this one should.
+    """
+    for row in cell.ask(STATUS).rows:
+        if row.kind == "replica" and row.pid and not is_ours(row.pid):
+            what = f"{row.id} of another cell (pid {row.pid}) answers there"
+            hint = "end that cell, or choose other ports with --port"
+            raise ConfigError(f"{row.address}: {what}; nothing was applied", hint)
+
+
 LOOK_MS: Final = 1_000
 
 
@@ -141,36 +155,19 @@ class Leaders:
     """Says `r2 leads now, term 2, 0.5 s after r1`, where r1 died, once for each new term.
 
     `died_ms` returns when a replica was last seen to die, by the wall clock; 0 if it never did.
-    `is_ours` says whether this `dev` started a process.
     """
 
-    def __init__(
-        self,
-        say: Callable[[str], None],
-        died_ms: Callable[[str], int],
-        is_ours: Callable[[int], bool] = lambda pid: True,
-    ) -> None:
+    def __init__(self, say: Callable[[str], None], died_ms: Callable[[str], int]) -> None:
         self._say = say
-        self._is_ours = is_ours
         self._died_ms = died_ms
         self._looked_ms = 0
         self._last: StatusRow | None = None
 
     def look(self, cell: Asks, now_ms: int) -> None:
-        """Ask who leads, at most once a second, and print it if that changed.
-
-        Raises:
-            ConfigError: before a leader was seen, replicas of another cell answer where those of
-                this one should.
-        """
+        """Ask who leads, at most once a second, and print it if that changed."""
         if now_ms - self._looked_ms < LOOK_MS:
             return
-        rows = [row for row in cell.ask(STATUS).rows if row.kind == "replica"]
-        for row in rows if self._last is None else ():  # later a person may replace a replica
-            if row.pid and not self._is_ours(row.pid):
-                what = f"{row.id} of another cell (pid {row.pid}) answers there"
-                hint = "end that cell, or choose other ports with --port"
-                raise ConfigError(f"{row.address}: {what}; nothing was applied", hint)
+        rows = cell.ask(STATUS).rows
         self._looked_ms = now_ms
         leader = next((row for row in rows if row.role == "leader"), None)
         if leader is None or (self._last is not None and leader.term <= self._last.term):

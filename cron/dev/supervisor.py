@@ -16,6 +16,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
 from cron.dev.feed import Connect, Feed
 from cron.dev.files import HOST, Member, Ports, check_ports, move_cell, ports_of, write_cell
-from cron.dev.launches import Leaders
+from cron.dev.launches import Leaders, refuse_strangers
 from cron.dev.options import DevOptions
 from cron.dev.storage import check_storage, refuse_taken, restore_first, storage_table
 from cron.errors import ConfigError, CronError
@@ -138,8 +139,9 @@ class _Dev:
         await check_ports(ports, is_http=self._options.http)
         members = self._members(ports)
         cell = LocalCell(members, commands, self._clock, os.environ)
-        look = Leaders(self._say, cell.died_ms, cell.is_ours).look
-        feed = Feed(self._files, self._clock, self._say, look, system=self._options.system)
+        look = Leaders(self._say, cell.died_ms).look
+        check = partial(refuse_strangers, is_ours=cell.is_ours)
+        feed = Feed(self._files, self._clock, self._say, look, check, system=self._options.system)
         loop = asyncio.get_running_loop()
         for number in _END_SIGNALS:
             loop.add_signal_handler(number, self._end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import click
@@ -10,9 +11,10 @@ import pytest
 
 from cron.api.jobs import ApplyReport, JobChange, SourceFile
 from cron.api.members import StatusRow
+from cron.api.rpc import Asks
 from cron.clock import SystemClock
 from cron.dev.feed import Feed, format_report
-from cron.dev.launches import Leaders, LiveList, format_launch
+from cron.dev.launches import Leaders, LiveList, format_launch, refuse_strangers
 from cron.errors import ConfigError, InvariantViolated, NoQuorum, NotNow, Problem
 from cron.launch_state import LaunchState
 from tests.unit.dev_fakes import START_MS, FakeCell, launch
@@ -193,8 +195,9 @@ def test_a_crontab_is_not_applied_to_another_cell() -> None:
     ours = replica("r1", 1, START_MS, pid=7, address="127.0.0.1:7400")
     cell.replicas = [ours, replica("r2", 1, 0, "follower", pid=8, address="127.0.0.1:7401")]
     ended = threading.Event()
-    look = Leaders(lambda _: None, lambda _: 0, lambda pid: pid == 7).look
-    feed = Feed([SourceFile("crontab", b"@daily a\n")], SystemClock(), lambda _: None, look)
+    check = partial(refuse_strangers, is_ours=lambda pid: pid == 7)
+    files = [SourceFile("crontab", b"@daily a\n")]
+    feed = Feed(files, SystemClock(), lambda _: None, look_nowhere, check)
     feed.start(cell.connect(["a", "b", "c"]), ended.set)
     assert ended.wait(60)
     assert isinstance(feed.failure, ConfigError)
@@ -204,14 +207,30 @@ def test_a_crontab_is_not_applied_to_another_cell() -> None:
 
 
 def test_a_replica_that_a_person_starts_later_is_no_other_cell() -> None:
-    """`raftcron replica --join` takes the place of one that was replaced."""
-    cell, lines = FakeCell(), []
+    """`raftcron replica --join` takes the place of one that was replaced, as soon as the crontab is
+    applied: the cell ended if that was before a leader had been seen."""
+    cell, applied, looked = FakeCell(), threading.Event(), threading.Event()
     cell.replicas = [replica("r1", 1, START_MS, pid=7)]
-    leaders = Leaders(lines.append, lambda _: 0, lambda pid: pid == 7)
-    leaders.look(cell, START_MS)
-    cell.replicas = [replica("r2", 2, START_MS + 5_000, pid=8)]
-    leaders.look(cell, START_MS + 5_000)
-    assert lines == ["r1 leads now, term 1", "r2 leads now, term 2; r1 led before"]
+
+    def look(asked: Asks, now_ms: int) -> None:
+        if applied.is_set():
+            looked.set()
+
+    check = partial(refuse_strangers, is_ours=lambda pid: pid == 7)
+    files = [SourceFile("crontab", b"@daily a\n")]
+
+    def said(_: str) -> None:
+        cell.replicas = [replica("r2", 2, START_MS + 5_000, pid=8)]
+        applied.set()
+
+    feed = Feed(files, SystemClock(), said, look, check)
+    feed.start(cell.connect(["a", "b", "c"]), looked.set)
+    try:
+        assert looked.wait(60)
+        assert applied.is_set()
+        assert feed.failure is None
+    finally:
+        feed.stop()
 
 
 def test_every_state_has_a_line() -> None:
