@@ -2,7 +2,7 @@
 
 Theory of operation. Each submit is an `Entry` in a queue. A few threads, started when there is work
 for them, take entries and send them, up to 1,000 in one call. A lone submit is sent at once. While
-a call is under way others gather: they are sent as soon as no call is under way, or 5 ms after the
+a call is under way others gather: they are sent as soon as no call is under way, or 20 ms after the
 first of them, or when a call is full. So the number of calls under way is bounded, and a program
 that submits much makes larger calls, not more of them.
 
@@ -43,7 +43,9 @@ from launcher.client.errors import (
 from launcher.client.front import local_cell
 from launcher.client.messages import TASKS_MAX, Submission, SubmitReport, Verdict
 
-GATHER_S: Final = 0.005
+GATHER_S: Final = 0.02
+"""A second call under way costs the cell more than its tasks gain: with 5 ms, a thousand single
+submits a second waited longer."""
 CALL_BYTES_MAX: Final = 8 << 20
 """Tasks of one call, encoded: a replica decodes it within its tick."""
 _WORTH_ASKING_S: Final = 0.3
