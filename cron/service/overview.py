@@ -44,7 +44,9 @@ async def job_page(replica: Replica, query: JobPageQuery) -> JobPage:
     names, total, tenants, sources = await asyncio.to_thread(_choose, records, query, fits)
     shown = names[: query.limit]
     strips, is_whole = await replica.outcomes.of(shown)
-    newest = await replica.row_store.last_of_each(shown)
+    # History would be looked through whole for a job that never ran.
+    ran = [name for name in shown if strips[name]] if is_whole else shown
+    newest = await replica.row_store.last_of_each(ran)
     gates, is_seen = Gates(state), names_within(query.payloads)
     entries = []
     for name in shown:

@@ -18,6 +18,7 @@ from cron.service import overview
 from cron.service.activity import Activity
 from cron.service.outcomes import Outcomes
 from cron.state import commands as c
+from cron.state.rows import Row
 from tests.unit.state_rig import T0, job
 from tests.unit.test_service_questions import Asked
 from tests.unit.test_service_questions import row_store as row_store
@@ -61,6 +62,28 @@ async def test_a_job_is_shown_with_how_its_launches_ended_the_newest_last(
     assert entry.job.last is not None
     assert entry.job.last.scheduled_s == T0 + 180
     assert entry.job.running == 1
+
+
+async def test_history_is_not_looked_through_for_jobs_that_never_ran(
+    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of 25 such jobs looked into all segments for each of them, for most of a second."""
+    asked: list[str] = []
+    look = row_store.last_of_each
+
+    async def last_of_each(jobs: list[str]) -> dict[str, Row]:
+        asked.extend(jobs)
+        return await look(jobs)
+
+    monkeypatch.setattr(row_store, "last_of_each", last_of_each)
+    rig = Watched(row_store)
+    rig.put(job("idle"), job("mail"))
+    rig.account(60)
+    rig.run(60)
+    page = await rig.page()
+    assert (len(page.jobs), page.is_reading) == (3, False)
+    assert asked == [one.job.name for one in page.jobs if one.outcomes]
+    assert len(asked) == 1
 
 
 async def test_a_strip_goes_on_with_what_ends_after_it_was_first_asked_for(
