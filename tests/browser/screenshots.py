@@ -140,6 +140,8 @@ VIEWER: Final = "viewer"
 who may only look, are called."""
 LIFE_S: Final = 450
 STILL_S: Final = 12
+CUT_OFF: Final = re.compile("No leader is known to r1|r1 does not hear r[23]")
+"""What the page of a replica without a majority says: it may have heard of a leader before."""
 """How long the cell lives, and how long it stands still at the end."""
 INVOICE: Final = ["--handler", "shop.invoice", "--payload", '{"customer": "acme", "cents": 4200}']
 TASKS: Final = [
@@ -279,13 +281,18 @@ class Cell:
 
     def stand_still(self) -> None:
         """Let no replica do anything for some seconds: what falls due meanwhile is missed."""
-        pids = [pid for name, pid in self.dev.pids().items() if re.fullmatch(r"r\d", name)]
+        pids = self.replicas().values()
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         until_s = time.monotonic() + STILL_S
         wait_until(lambda: time.monotonic() > until_s, 2 * STILL_S, "missed instants")
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
+
+    def replicas(self) -> dict[str, int]:
+        """Return the processes of the replicas by id, as they say it: one was started anew."""
+        rows = self.client.ask(table.STATUS).rows
+        return {row.id: row.pid for row in rows if row.kind == "replica"}
 
     def kill_leader(self) -> None:
         """Kill the replica that leads; `dev` starts it anew."""
@@ -299,8 +306,8 @@ class Cell:
 
     def without_majority(self) -> str:
         """Stop two replicas for good; the address of the third."""
-        pids = self.dev.pids()
-        first, *others = sorted(name for name in pids if re.fullmatch(r"r\d", name))
+        pids = self.replicas()
+        first, *others = sorted(pids)
         for name in others:
             os.kill(pids[name], signal.SIGSTOP)
         self.stopped = [pids[name] for name in others]
@@ -396,7 +403,7 @@ async def take_alone(browser: Browser, cell: Cell, into: Path) -> None:
         )
         while True:
             await page.goto(url)
-            if await page.get_by_text("No leader is known to r1").count():
+            if await page.get_by_text(CUT_OFF).count():
                 break
             await page.wait_for_timeout(1_000)
         await keep(page, into / f"console-{ALONE}-{scheme}-{width}.png", WIDTHS[width])
