@@ -126,9 +126,11 @@ async def test_an_open_page_follows_launches_and_a_failover(browser: Browser, ce
     await expect(page.locator("#failed").get_by_text("the new one")).to_be_visible()
     cell.change(leadership=Leadership(4, leads=False, leader=None))
     await expect(page.get_by_text("No leader is known to r1")).to_be_visible()
+    await expect(page.locator("#live")).to_be_hidden()  # it would say that old data is up to date
     cell.change(leadership=Leadership(5, leads=False, leader="r2"))
     await expect(page.get_by_text("r2 leads in term 5")).to_be_visible()
     await expect(page.get_by_text("No leader is known to r1")).to_have_count(0)
+    await expect(page.locator("#live")).to_be_visible()
     assert said == []
     await page.context.close()
 
