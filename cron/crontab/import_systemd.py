@@ -74,7 +74,7 @@ def import_systemd(files: Mapping[str, str]) -> Imported:
     imported = Imported()
     for name in timers:
         timer = _read(files[name])
-        service = (timer.get("Timer.Unit") or [name.removesuffix(".timer") + ".service"])[-1]
+        service = _last(timer, "Timer.Unit") or name.removesuffix(".timer") + ".service"
         if service not in files:
             imported.leave_out(name, f"its unit {service} is not in the folder")
         else:
@@ -105,9 +105,14 @@ def _read(text: str) -> Unit:
     return unit
 
 
+def _last(unit: Unit, key: str) -> str:
+    """Return the value that counts of a setting, "" where none is left."""
+    return (unit.get(key) or [""])[-1]
+
+
 def _import(name: str, timer: Unit, service: Unit, imported: Imported) -> None:
     before, after = service.get("Service.ExecStartPre", []), service.get("Service.ExecStartPost")
-    is_oneshot = service.get("Service.Type", [""])[-1] == "oneshot"
+    is_oneshot = _last(service, "Service.Type") == "oneshot"
     starts = service.get("Service.ExecStart", [])
     commands = [*before, *starts, *((after or []) if is_oneshot else [])]
     if not starts:
@@ -117,20 +122,20 @@ def _import(name: str, timer: Unit, service: Unit, imported: Imported) -> None:
         imported.leave_out(name, "its service has specifiers such as %i, which are not expanded")
         return
     schedules = [*_calendars(name, timer, imported), *_periods(name, timer, imported)]
-    is_persistent = timer.get("Timer.Persistent", ["no"])[-1].lower() in ("yes", "true", "1", "on")
-    folder = (service.get("Service.WorkingDirectory") or [""])[-1]
-    timeout = service.get("Service.RuntimeMaxSec") or service.get("Service.TimeoutStartSec") or [""]
-    timeout_s = _seconds(timeout[-1])
+    is_persistent = _last(timer, "Timer.Persistent").lower() in ("yes", "true", "1", "on")
+    folder = _last(service, "Service.WorkingDirectory")
+    timeout = _last(service, "Service.RuntimeMaxSec") or _last(service, "Service.TimeoutStartSec")
+    timeout_s = _seconds(timeout)
     common = {
         "command": " && ".join(map(_command, commands)),
         "env": _environment(service) or None,
-        "user": (service.get("Service.User") or [""])[-1] or None,
+        "user": _last(service, "Service.User") or None,
         "cwd": folder if folder.startswith("/") else None,
         "timeout": f"{timeout_s}s" if timeout_s else None,
         "catchup": None if is_persistent else "none",
         "overlap": "forbid",  # a unit that runs is not started again
     }
-    _add(name, schedules, common, (timer.get("Timer.RandomizedDelaySec") or [""])[-1], imported)
+    _add(name, schedules, common, _last(timer, "Timer.RandomizedDelaySec"), imported)
     if common["user"] is None:
         imported.note(name, "a unit of the system runs as root without User=: write user=root")
     carried = _CARRIED | {"ExecStartPost"} if is_oneshot else _CARRIED

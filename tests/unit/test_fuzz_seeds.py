@@ -46,6 +46,10 @@ FOUND = {
         "state",
         "pwPjAP///////wUAAAD/If+UAAAAAAAAAAAAAWZh12VskYMAYQ==",
     ),
+    "a setting of a timer that was taken back": (
+        "imports",
+        "A1tUaW1lcl0KT25DYWxlbmRhcj1kYWlseQpQZXJzaXN0ZW50PQo=",
+    ),
     "launches in a year with five digits": (
         "pool",
         "BgoGEAEaAnIxMAFCNxIOZGVmYXVsdC9iYWNrdXAaJdwAEZOnL2Jpbi9zaKItY6R0cnVlkKCgoADCoMQAAAAABZCg"
