@@ -30,6 +30,8 @@ STOP_S: Final = 1.0
 """How long a stop waits for requests that are being answered."""
 _REST_S: Final = 0.5
 """Rest after the system refused a connection: it has no file left for one."""
+_LOOK_S: Final = 0.1
+"""Between two looks for an idle connection while each is busy and another one waits."""
 _BACKLOG: Final = 128
 
 
@@ -109,24 +111,30 @@ class HttpServer:
         return [one for one in self._state.connections if isinstance(one, Connection)]
 
     async def _accept(self, sock: socket.socket) -> None:
-        """Accept connections, for ever. Above the bound an idle one ends for each new one; where
-        none is idle, the new one waits."""
+        """Accept connections, for ever; one above the bound waits until there is room for it."""
         loop = asyncio.get_running_loop()
         context = _context(self._credentials) if self._credentials is not None else None
         while True:
-            if len(self._open) >= self._connections_max:
-                self._end_idle()
-                await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
-                continue
             try:
                 accepted, _ = await loop.sock_accept(sock)
             except OSError as error:
                 _log.warning("http.refused", error=str(error))
                 await asyncio.sleep(_REST_S)
                 continue
+            try:
+                await self._make_room()
+            except asyncio.CancelledError:
+                accepted.close()
+                raise
             task = asyncio.create_task(self._serve(accepted, context), name="http_connection")
             self._open.add(task)
             task.add_done_callback(self._open.discard)
+
+    async def _make_room(self) -> None:
+        """Return once there may be one connection more; an idle one ends for it."""
+        while len(self._open) >= self._connections_max:
+            self._end_idle()
+            await asyncio.wait(self._open, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
 
     def _end_idle(self) -> None:
         """End the connection that was idle for the longest time."""

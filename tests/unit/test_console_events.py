@@ -21,6 +21,7 @@ from cron.web.console.page_request import Serving
 from cron.web.exchange import RECHECK_S
 from tests.unit.access_rig import AccessWorld
 from tests.unit.console_rig import backend
+from tests.unit.pool_rig import until
 from tests.unit.web_rig import Site, site
 
 TICK_S = 0.01
@@ -125,13 +126,13 @@ async def test_a_reader_that_takes_nothing_is_given_up_and_makes_room(monkeypatc
             await loop.sock_connect(sock, ("127.0.0.1", served.port))
             await loop.sock_sendall(sock, b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n")
             async with asyncio.timeout(60):
+                await until(lambda: events.open == 1)
                 index = 10
-                while served.open:
+                while events.open or served.open:
                     # Each event is a megabyte: a real one would fill the buffers in hours.
                     state.change(replica=f"{index:0>1000000}")
                     index += 1
                     await asyncio.sleep(TICK_S)
-        assert events.open == 0
         assert index < 1_000, "what waits for a slow reader is bounded"
         state.change(replica="r1")
         async with stream(served) as reader:

@@ -13,7 +13,8 @@ from cron import limits
 from cron.api.jobs import ApplyReport
 from cron.web import connection, exchange
 from cron.web.turns import Turns
-from tests.unit.api_rig import FakeBackend, launch
+from tests.unit.api_rig import FakeBackend, in_thread, launch
+from tests.unit.pool_rig import until
 from tests.unit.web_rig import Site, site
 
 GET = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -346,6 +347,46 @@ async def test_a_request_that_runs_is_not_ended_for_a_new_connection() -> None:
         assert not waits.done()
         go_on.set()
         assert [one.status for one in await asyncio.gather(*first, waits)] == [200] * 3
+
+
+async def test_the_last_connection_that_may_be_open_is_not_ended_before_another_comes() -> None:
+    async with site(FakeBackend(jobs=[]), connections_max=2) as served:
+        socks = await idle(served, 2)
+        await until(lambda: served.open == 2)
+        await asyncio.sleep(0.1)
+        try:
+            for sock in socks:
+                assert await in_thread(_answer, sock) == b"HTTP/1.1 200 "
+        finally:
+            for sock in socks:
+                sock.close()
+
+
+def _answer(sock: socket.socket) -> bytes:
+    sock.setblocking(True)
+    sock.sendall(GET)
+    return sock.recv(13)
+
+
+async def test_one_that_waits_takes_the_place_of_one_that_becomes_idle() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: Any) -> Any:
+        begun.set()
+        await go_on.wait()
+        return []
+
+    async with site(FakeBackend(jobs=slow), connections_max=1) as served:
+        (sock,) = await idle(served, 1)
+        first = asyncio.create_task(in_thread(_answer, sock))
+        await begun.wait()
+        waits = asyncio.create_task(served.ask("GET", "/healthz"))
+        await asyncio.sleep(0.1)
+        assert not waits.done()
+        go_on.set()
+        assert await first == b"HTTP/1.1 200 "
+        assert (await waits).status == 200, "though the first stays open"
+        sock.close()
 
 
 async def test_requests_in_one_go_are_answered_in_their_order() -> None:
