@@ -61,11 +61,11 @@ from cron.dev.child import Child
 from cron.dev.files import write_cell
 from cron.errors import CronError
 from cron.limits import TASKS_SPILLED_MAX, TASKS_WAITING_MAX
+from cron.scheduler.far_tasks import SEGMENT_ROWS
 from cron.state import spilling, tasking
 from cron.state import tasks as t
 from cron.state.context import Context
 from cron.state.imaging import Imaging
-from cron.state.spilled import ROWS_MAX
 from cron.state.state import State
 from cron.storage.folders import Folders
 from launcher.protocol.work import Epoch
@@ -91,8 +91,8 @@ def made(count: int, now_ms: int, folders: Folders | None) -> State:
     )
     rng = random.Random(7)
     span_ms = DAYS * 86_400_000
-    for first in range(0, count, ROWS_MAX):
-        numbers = range(first, min(first + ROWS_MAX, count))
+    for first in range(0, count, SEGMENT_ROWS):
+        numbers = range(first, min(first + SEGMENT_ROWS, count))
         # Tasks that are due within two hours stay in memory.
         middle_ms = span_ms * first // count if folders is not None else 3_600_000
         width_ms = 6 * 3_600_000 if folders is not None else 3_400_000

@@ -127,6 +127,8 @@ def _times_of(state: State, task: t.TaskRecord) -> tuple[int, int]:
 def is_of_wrong_clock(state: State, segment: SpilledSegment) -> bool:
     """Return whether a segment was made while the clock was ahead, and reset since: its tasks may
     be due before the times that it has."""
+    if not state.resets:
+        return False
     record = state.history.task_segment(segment.slot)
     return any(
         record.to_index < reset.index and record.sealed_at_ms > reset.to_ms
