@@ -107,8 +107,15 @@ class Full:
 
     def __init__(self, shop: Shop, rig: Rig) -> None:
         address = f"127.0.0.1:{rig.port}"
+        # No stream may end by itself, however slow the machine is: nobody answers heartbeats here.
         config = msgspec.structs.replace(
-            shop.config, leaders=(address,), cell=CELL, reconnect_ms_min=10
+            shop.config,
+            leaders=(address,),
+            cell=CELL,
+            reconnect_ms_min=10,
+            connect_ms=60_000,
+            welcome_ms=60_000,
+            answer_ms=60_000,
         )
         self.way = Connector(config, shop.executor_loop, "i1")
         self.shop = shop
