@@ -19,7 +19,7 @@ from cron.state.state import State
 
 SEGMENT_ROWS: Final = 1_000
 """Tasks of one segment, which leave memory by one entry. Every replica is busy with 5,000, the most
-that State takes, for 0.1 to 0.2 s where cores are busy, and submits wait for so long."""
+that State takes, for 0.1 s and more where cores are busy, and submits wait for so long."""
 HEAVY_BYTES: Final = TENANT_PAYLOADS_BYTES_MAX // 2
 """Payloads in memory above which tasks go to disk, however few they are."""
 HEAVY_TASKS: Final = 32

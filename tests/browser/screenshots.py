@@ -140,9 +140,9 @@ VIEWER: Final = "viewer"
 who may only look, are called."""
 LIFE_S: Final = 450
 STILL_S: Final = 12
+"""How long the cell lives, and how long it stands still at the end."""
 CUT_OFF: Final = re.compile("No leader is known to r1|r1 does not hear r[23]")
 """What the page of a replica without a majority says: it may have heard of a leader before."""
-"""How long the cell lives, and how long it stands still at the end."""
 INVOICE: Final = ["--handler", "shop.invoice", "--payload", '{"customer": "acme", "cents": 4200}']
 TASKS: Final = [
     *([*INVOICE, "--key", f"order-{number}"] for number in range(1_040, 1_044)),

@@ -133,6 +133,7 @@ async def test_a_reader_that_takes_nothing_is_given_up_and_makes_room(monkeypatc
                     state.change(replica=f"{index:0>1000000}")
                     index += 1
                     await asyncio.sleep(TICK_S)
+        assert events.open == 0
         assert index < 1_000, "what waits for a slow reader is bounded"
         state.change(replica="r1")
         async with stream(served) as reader:
