@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cron.alert_rules import AlertKind, Channel, ChannelKind, Condition, Rule
+from cron.alert_rules import AlertKind, Channel, ChannelKind, Rule
 from cron.limits import (
     ADDRESS_CHARS_MAX,
     ADDRESSES_MAX,
@@ -114,22 +114,16 @@ def _is_channel(channel: Channel) -> bool:
 
 
 def _is_rule(rule: Rule) -> bool:
+    condition = rule.condition
+    most = 99 if condition.kind is AlertKind.DISK_FILLING else ALERT_LAUNCHES_MAX
     return (
         _WORD.fullmatch(rule.name) is not None
-        and is_condition(rule.condition)
+        and 0 <= condition.count <= most
+        and 0 <= condition.of <= ALERT_LAUNCHES_MAX
+        and 0 <= condition.after_s <= ALERT_AFTER_S_MAX
         and len(rule.subjects) <= RULE_SUBJECTS_MAX
         and all(map(_is_pattern, rule.subjects))
         and len(rule.to) <= RULE_CHANNELS_MAX
-    )
-
-
-def is_condition(condition: Condition) -> bool:
-    """Return whether the numbers of a condition are within their limits."""
-    most = 99 if condition.kind is AlertKind.DISK_FILLING else ALERT_LAUNCHES_MAX
-    return (
-        0 <= condition.count <= most
-        and 0 <= condition.of <= ALERT_LAUNCHES_MAX
-        and 0 <= condition.after_s <= ALERT_AFTER_S_MAX
     )
 
 
@@ -223,7 +217,10 @@ def _opened(
     number, since_ms = alerts.numbers, context.at_ms
     if known is not None:
         number, since_ms = known.number, known.since_ms
-    alert = a.OpenAlert(number, since_ms, _bounded(evidence), not is_muted)
+    launches = tuple(name[:_LAUNCH_CHARS_MAX] for name in evidence.launches[: a.EVIDENCE_LAUNCHES])
+    bounded_ms = min(max(evidence.since_ms, 0), SCHEDULED_S_MAX * 1000)
+    bounded = a.Evidence(evidence.value, bounded_ms, launches)
+    alert = a.OpenAlert(number, since_ms, bounded, not is_muted)
     alerts.open.setdefault(rule.name, mine)[subject] = alert
     return alert
 
@@ -236,12 +233,6 @@ def _may_fire(state: State, rule: Rule, subject: str) -> bool:
         return True
     own = state.alerts.own.get(subject)
     return own is not None and rule.condition in own.conditions and rule.to == own.to
-
-
-def _bounded(evidence: a.Evidence) -> a.Evidence:
-    launches = tuple(name[:_LAUNCH_CHARS_MAX] for name in evidence.launches[: a.EVIDENCE_LAUNCHES])
-    since_ms = min(max(evidence.since_ms, 0), SCHEDULED_S_MAX * 1000)
-    return a.Evidence(evidence.value, since_ms, launches)
 
 
 def _gathered(some: list[tuple[str, a.OpenAlert]]) -> a.Gathered:

@@ -15,7 +15,6 @@ import msgspec
 from cron.launch_state import LaunchState
 from cron.state.commands import HorizonItem, ResetClock, ResetHorizons
 from cron.state.context import Context
-from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord, Paused, Reset, Span, State
 
@@ -143,7 +142,7 @@ def _reset_horizon(context: Context, item: HorizonItem) -> Verdict:
     for key, row in list(record.open.items()):
         if row.trigger or row.scheduled_s <= item.to_s:
             continue
-        if _has_begun(row):
+        if row.attempt > 0 or row.state is not LaunchState.DUE:
             spent[row.scheduled_s] = None
         else:
             # It has no row yet, and comes up again when its time has come.
@@ -158,10 +157,6 @@ def _reset_horizon(context: Context, item: HorizonItem) -> Verdict:
     record.local_horizon_min = item.local_min
     record.spans = _clipped(record.spans, item.to_s)
     return Verdict.ACCEPTED
-
-
-def _has_begun(row: LaunchRow) -> bool:
-    return row.attempt > 0 or row.state is not LaunchState.DUE
 
 
 def _clipped(spans: list[Span], to_s: int) -> list[Span]:

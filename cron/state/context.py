@@ -99,13 +99,9 @@ class Context(msgspec.Struct):
         if record.dead:
             self.unbury(key)
         if record.task:
-            self._reopen_task(record)
-
-    def _reopen_task(self, record: JobRecord) -> None:
-        """Note that the launch of a task is due; the task may have been over."""
-        task = self.state.tasks.by_number.get(record.task)
-        if task is not None and task.is_over:
-            self.put_task(task, state=LaunchState.DUE, reason=Reason.NONE, ended_ms=0)
+            task = self.state.tasks.by_number.get(record.task)
+            if task is not None and task.is_over:
+                self.put_task(task, state=LaunchState.DUE, reason=Reason.NONE, ended_ms=0)
 
     def put_task(self, task: TaskRecord, **changes: object) -> TaskRecord:
         """Replace a task by one that has changes; return that."""

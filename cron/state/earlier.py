@@ -34,7 +34,13 @@ def keep(state: State, record: JobRecord) -> None:
         state.earlier_bytes -= one.size
     del record.earlier[:-REVISIONS_OF_JOB]
     while state.earlier_bytes > EARLIER_BYTES_MAX:
-        _drop_oldest(state)
+        # What was followed first goes first, of several the job with the lowest number. What went
+        # before in another way is passed over.
+        until, number = heapq.heappop(state.earlier_order)
+        oldest = state.by_number.get(number)
+        if oldest is not None and oldest.earlier and oldest.earlier[0].until == until:
+            state.touch(oldest)
+            state.earlier_bytes -= oldest.earlier.pop(0).size
     if len(state.earlier_order) > 2 * state.earlier_peak + _SPARE:
         load(state)
 
@@ -56,13 +62,3 @@ def load(state: State) -> None:
 def _note(state: State, record: JobRecord, earlier: Earlier) -> None:
     state.earlier_bytes += earlier.size
     heapq.heappush(state.earlier_order, (earlier.until, record.number))
-
-
-def _drop_oldest(state: State) -> None:
-    """Drop the revision that was followed first, of those with the lowest number of a job. What
-    went before in another way is passed over."""
-    until, number = heapq.heappop(state.earlier_order)
-    record = state.by_number.get(number)
-    if record is not None and record.earlier and record.earlier[0].until == until:
-        state.touch(record)
-        state.earlier_bytes -= record.earlier.pop(0).size

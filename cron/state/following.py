@@ -70,7 +70,11 @@ def _close(context: Context, item: groups.GroupClose, by: str) -> Verdict:
         table.changeable(item.name).is_closed = True
         return ACCEPTED
     if group.hook:
-        return _same_hook(context, group.hook, hook)
+        known = context.state.tasks_by_number.get(group.hook)
+        if known is None:  # it is forgotten
+            return Verdict.ALREADY
+        is_same = (known.queue, known.key, known.digest) == (hook.queue, hook.key, hook.digest)
+        return Verdict.ALREADY if is_same else Verdict.OTHER_CONTENT
     if hook.group == item.name:
         return Verdict.GROUP_CLOSED
     group = table.changeable(item.name)
@@ -82,15 +86,6 @@ def _close(context: Context, item: groups.GroupClose, by: str) -> Verdict:
         return verdict
     group.hook = context.state.tasks[f"{hook.queue}{TASK_MARK}{hook.key}"].number
     return ACCEPTED
-
-
-def _same_hook(context: Context, number: int, hook: t.TaskSpec) -> Verdict:
-    """Return ALREADY if a group's hook is that task, or is forgotten."""
-    known = context.state.tasks_by_number.get(number)
-    if known is None:
-        return Verdict.ALREADY
-    is_same = (known.queue, known.key, known.digest) == (hook.queue, hook.key, hook.digest)
-    return Verdict.ALREADY if is_same else Verdict.OTHER_CONTENT
 
 
 def forget_groups(context: Context, command: groups.ForgetGroups) -> Result:

@@ -85,16 +85,13 @@ def needed(command: c.Command) -> Needed:
         is_new = any(task.group or task.after or task.after_any for task in command.tasks)
         return Needed(_FIELDS, _GROUPS) if is_new else _EVERYWHERE
     if isinstance(command, access.GrantRole | access.RevokeRole | access.CreateToken):
-        return _of_role(command)
+        # An older replica stops at a role that it does not know.
+        is_new = command.role not in TOKEN_ROLES or bool(command.users)
+        if isinstance(command, access.CreateToken):
+            is_new = is_new or command.payloads
+        if is_new:
+            return Needed(11, "the roles run-as and see-payloads")
     return COMMANDS.get(type(command), _EVERYWHERE)
-
-
-def _of_role(command: access.GrantRole | access.RevokeRole | access.CreateToken) -> Needed:
-    """Return what a role or token needs: an older replica stops at a role that it does not know."""
-    is_new = command.role not in TOKEN_ROLES or bool(command.users)
-    if isinstance(command, access.CreateToken):
-        is_new = is_new or command.payloads
-    return Needed(11, "the roles run-as and see-payloads") if is_new else COMMANDS[type(command)]
 
 
 def _of_job(job: Job) -> Needed | None:

@@ -26,7 +26,8 @@ def set_limits(context: Context, command: p.SetLimits) -> Result:
 
 def _set_limits(context: Context, item: p.LimitItem) -> Verdict:
     limits = context.state.limits
-    if not is_scope(item.scope) or (item.limits is not None and _are_absurd(item.limits)):
+    numbers = msgspec.structs.astuple(item.limits) if item.limits is not None else ()
+    if not is_scope(item.scope) or any(not 0 <= number <= COUNT_MAX for number in numbers):
         return Verdict.BAD_LIMITS
     if item.limits is None:
         return Verdict.ALREADY if limits.pop(item.scope, None) is None else Verdict.ACCEPTED
@@ -45,11 +46,6 @@ def forget_debts(context: Context, _command: p.ForgetDebts) -> Result:
         tenant: spent for tenant, spent in state.budgets.items() if retry_budget(state, tenant)
     }
     return Result(Verdict.ACCEPTED)
-
-
-def _are_absurd(limits: p.Limits) -> bool:
-    """Whether a number is below zero, or more than a leader can count with."""
-    return any(not 0 <= number <= COUNT_MAX for number in msgspec.structs.astuple(limits))
 
 
 def close_gate(context: Context, command: p.CloseGate) -> Result:

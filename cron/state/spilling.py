@@ -49,7 +49,7 @@ def spill(context: Context, command: t.SpillTasks) -> Result:
             chosen[hashed] = task
         items.append(verdict)
     if chosen:
-        ordered = sorted(chosen.items(), key=_by_time)
+        ordered = sorted(chosen.items(), key=lambda item: (item[1].at_ms, item[1].number))
         rows = SpilledRows.of_tasks(task for _, task in ordered)
         sealed = history.spill(context.epoch.generation, context.index, context.at_ms, rows)
         generation, number, _ = sealed.record.key
@@ -65,16 +65,9 @@ def spill(context: Context, command: t.SpillTasks) -> Result:
     return Result(ACCEPTED, tuple(items), number=history.spills)
 
 
-def _by_time(item: tuple[int, t.TaskRecord]) -> tuple[int, int]:
-    return item[1].at_ms, item[1].number
-
-
 def load(context: Context, command: t.LoadTasks) -> Result:
     """Have tasks that are on disk wait in State again, under new numbers; a verdict for each."""
-    state, items = context.state, []
-    for item in command.items:
-        verdict = _load(context, item)
-        items.append(verdict)
+    state, items = context.state, [_load(context, item) for item in command.items]
     if Verdict.TOO_MANY not in items:
         for read in command.read:
             segment = state.spilled.segments.get(read.slot)
@@ -99,7 +92,10 @@ def _load(context: Context, item: t.LoadItem) -> Verdict:
     state.task_numbers += 1
     queue = state.queues[task.queue]
     group = state.groups[task.group].name if task.group else ""
-    at_ms, timed_ms = _times_of(state, task)
+    at_ms, timed_ms = task.at_ms, task.timed_ms
+    for reset in state.resets:  # since it was written: they move its delay as those in State
+        if task.revision < reset.index and reset.to_ms < min(at_ms, timed_ms):
+            at_ms, timed_ms = reset.moved(at_ms), reset.to_ms
     loaded = msgspec.structs.replace(
         task,
         number=state.task_numbers,
@@ -112,16 +108,6 @@ def _load(context: Context, item: t.LoadItem) -> Verdict:
     tasks.unspill(loaded)
     context.moved_tasks[loaded.number] = None
     return ACCEPTED
-
-
-def _times_of(state: State, task: t.TaskRecord) -> tuple[int, int]:
-    """Return `at_ms` and `timed_ms` of a task on disk after the resets of the clock meanwhile: they
-    move a delay as they move those in State."""
-    at_ms, timed_ms = task.at_ms, task.timed_ms
-    for reset in state.resets:
-        if task.revision < reset.index and reset.to_ms < min(at_ms, timed_ms):
-            at_ms, timed_ms = reset.moved(at_ms), reset.to_ms
-    return at_ms, timed_ms
 
 
 def is_of_wrong_clock(state: State, segment: SpilledSegment) -> bool:

@@ -277,7 +277,10 @@ class TaskTable(Mapping[str, TaskRecord]):
         self._count(queue, group, task, 1)
         queue.tasks[task.key] = self.by_number[task.number] = task
         if self._holds and task.number in self._holds and not task.is_waiting:
-            self._let_go(task.number)
+            for one in self._holds.let_go(task.number):
+                if isinstance(one, int) and one in self._passed:
+                    del self._passed[one]
+                    heapq.heappush(self._returned, (self.by_number[one].revision, one))
 
     def add(self, task: TaskRecord, queue: QueueRecord, weight: int) -> None:
         """Add a task that is new, waits in `queue`, follows no other and is in no group: as `put`
@@ -405,13 +408,6 @@ class TaskTable(Mapping[str, TaskRecord]):
             self.drop(task)
             gone.append(task)
         return gone
-
-    def _let_go(self, number: int) -> None:
-        """Remove the hold of a task that waits no more."""
-        for one in self._holds.let_go(number):
-            if isinstance(one, int) and one in self._passed:
-                del self._passed[one]
-                heapq.heappush(self._returned, (self.by_number[one].revision, one))
 
     def _count(
         self, queue: QueueRecord, group: GroupRecord | None, task: TaskRecord, change: int
