@@ -43,7 +43,6 @@ from cron.service.alert_deliveries import FIRING, RESOLVED, Deliveries
 from cron.service.replica import Replica
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
-from cron.state.state import State
 from launcher.protocol.names import TASK_MARK
 
 _HANDLERS: Final = {
@@ -90,7 +89,10 @@ async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
             for rule in alerts.rules.values()
             if (subjects := _subjects_within(query.within, rule)) is not None
         ],
-        channels=[_of_channel(one, shows_addresses=shows_cell) for one in alerts.channels.values()],
+        channels=[
+            ChannelView(name=one.name, kind=one.kind.label, to=list(one.to) if shows_cell else [])
+            for one in alerts.channels.values()
+        ],
         now_ms=now_ms,
         notes=_unserved(replica, tuple(alerts.channels.values())),
     )
@@ -178,11 +180,6 @@ def _of_rule(alerts: a.AlertState, rule: Rule, subjects: list[str]) -> RuleView:
     )
 
 
-def _of_channel(channel: Channel, *, shows_addresses: bool) -> ChannelView:
-    to = list(channel.to) if shows_addresses else []
-    return ChannelView(name=channel.name, kind=channel.kind.label, to=to)
-
-
 async def put(replica: Replica, request: ApplyAlertsRequest) -> ApplyAlertsReport:
     """Apply a file of alerts: all of it, or nothing; or only say what would change.
 
@@ -197,7 +194,12 @@ async def put(replica: Replica, request: ApplyAlertsRequest) -> ApplyAlertsRepor
     def build() -> a.ApplyAlerts | None:
         alerts = replica.state.alerts
         changes[:] = _changes(alerts, wanted)
-        _check_used(alerts, wanted)
+        kept = {one.name for one in wanted.channels if one.kind is not ChannelKind.HEARTBEAT}
+        for job, own in alerts.own.items():
+            for name in own.to:
+                if name not in kept:
+                    hint = "keep the channel, or change the job first"
+                    raise Conflict(f"job {job} tells channel {name}, which would go", hint)
         if request.is_dry_run or all(one.action == "unchanged" for one in changes):
             return None
         cell = _cell(replica)
@@ -242,16 +244,6 @@ def heartbeat_job(channel: str) -> str:
 
 def _cell(replica: Replica) -> str:
     return replica.leader.observe().cell
-
-
-def _check_used(alerts: a.AlertState, wanted: AlertFile) -> None:
-    """Refuse to take away a channel that the option `to` of a job names."""
-    kept = {one.name for one in wanted.channels if one.kind is not ChannelKind.HEARTBEAT}
-    for job, own in alerts.own.items():
-        for name in own.to:
-            if name not in kept:
-                hint = "keep the channel, or change the job first"
-                raise Conflict(f"job {job} tells channel {name}, which would go", hint)
 
 
 def _changes(alerts: a.AlertState, wanted: AlertFile) -> Iterator[AlertChange]:
@@ -342,19 +334,14 @@ async def mute(replica: Replica, request: MuteRequest) -> MuteView:
     known = replica.state.alerts.mutes.get(number)
     view = MuteView(number=number, pattern=request.pattern, until_ms=request.until_ms)
     view = of_mute(known) if known is not None else view
-    if _is_for_nothing(replica.state, request.pattern):
+    state, matches = replica.state, a.matcher((request.pattern,))
+    jobs = (name for name, record in state.jobs.items() if record.job is not None)
+    # The cell's own subjects, such as replicas, count as there.
+    is_own = request.pattern.startswith(("*", f"{a.SELF}/"))
+    if not is_own and not any(map(matches, chain(jobs, state.queues))):
         note = f"no job and no queue matches {request.pattern} now; a name needs its tenant"
         view = msgspec.structs.replace(view, notes=[f"{note} unless that is default"])
     return view
-
-
-def _is_for_nothing(state: State, pattern: str) -> bool:
-    """Return whether a pattern matches nothing that can have an alert. The cell's own subjects,
-    such as replicas, count as there."""
-    matches = a.matcher((pattern,))
-    jobs = (name for name, record in state.jobs.items() if record.job is not None)
-    is_own = pattern.startswith(("*", f"{a.SELF}/"))
-    return not is_own and not any(map(matches, chain(jobs, state.queues)))
 
 
 async def unmute(replica: Replica, request: UnmuteRequest) -> MutesReport:

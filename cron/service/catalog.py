@@ -328,13 +328,22 @@ def _left_warning(diff: Diff) -> list[Problem]:
 
 
 def _compare_job(diff: Diff, before: Job | None, job: Job, load: Load, now_s: int) -> None:
+    """Add a job to a change, with its `?` placed; one that is there already keeps its place."""
     if len(encode_work(job.work)) > WORK_BYTES_MAX:
         raise LimitExceeded(
             f"line {job.line}: command, environment and input of job {job.name} take more than "
             f"{WORK_BYTES_MAX >> 10} KiB",
             "keep them in a file of their own, and let the command read it",
         )
-    placed = _placed(job, before, load)
+    schedule = job.schedule
+    kept = spread.keep(before.schedule, schedule) if before is not None else None
+    if before is not None and kept != before.schedule:
+        load.remove(before.schedule)
+    if not schedule.is_placed:
+        schedule = kept if kept is not None else spread.place(schedule, load)
+    if before is None or schedule != before.schedule:
+        load.add(schedule)
+    placed = msgspec.structs.replace(job, schedule=schedule)
     what = [] if before is None else differences(before, placed)
     action = "added" if before is None else ("changed" if what else "unchanged")
     if action != "unchanged":
@@ -358,19 +367,6 @@ def _change(
         next_before_s=earlier,
         next_after_s=later,
     )
-
-
-def _placed(job: Job, before: Job | None, load: Load) -> Job:
-    """Return the job with its `?` placed; a job that is there already keeps its place."""
-    schedule = job.schedule
-    kept = spread.keep(before.schedule, schedule) if before is not None else None
-    if before is not None and kept != before.schedule:
-        load.remove(before.schedule)
-    if not schedule.is_placed:
-        schedule = kept if kept is not None else spread.place(schedule, load)
-    if before is None or schedule != before.schedule:
-        load.add(schedule)
-    return msgspec.structs.replace(job, schedule=schedule)
 
 
 async def put(replica: Replica, request: ApplyRequest, *, is_own: bool = False) -> ApplyReport:

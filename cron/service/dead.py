@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cron.api.dead import DEAD_MAX, DeadChange, DeadOutcome, DeadQuery, DeadReport
-from cron.api.launches import LaunchView
 from cron.errors import LimitExceeded, NotFound
 from cron.limits import ATTEMPTS_MAX
 from cron.pace import in_turns
@@ -41,7 +40,12 @@ async def listed(replica: Replica, query: DeadQuery) -> DeadReport:
     found = await _find(replica.state, query)
     if query.is_newest:
         found.reverse()
-    letters = [_view(one) async for one in in_turns(found[: query.limit])]
+    letters = [
+        msgspec.structs.replace(
+            of_row(letter), pool=record.job.pool if record.job is not None else ""
+        )
+        async for _, letter, record in in_turns(found[: query.limit])
+    ]
     return DeadReport(letters=letters, total=len(found))
 
 
@@ -78,7 +82,10 @@ async def _change(replica: Replica, change: DeadChange, *, is_drop: bool) -> Dea
 
         _, results = await replica.leader.submit(build)
         verdicts = [Verdict(item) for item in results[0].items]
-    outcomes = [(_name(one), verdict) for one, verdict in zip(at_once, verdicts, strict=True)]
+    outcomes = [
+        (str(LaunchName(record.name, key[1], key[2])), verdict)
+        for (key, _, record), verdict in zip(at_once, verdicts, strict=True)
+    ]
     return DeadOutcome(
         launches=[name for name, verdict in outcomes if verdict is Verdict.ACCEPTED],
         kept=[
@@ -149,14 +156,3 @@ def _foreseen(found: Found) -> Verdict:
     if record.job is None:
         return Verdict.UNKNOWN_JOB
     return Verdict.WRONG_ATTEMPT if letter.attempt >= ATTEMPTS_MAX else Verdict.ACCEPTED
-
-
-def _name(found: Found) -> str:
-    key, _, record = found
-    return str(LaunchName(record.name, key[1], key[2]))
-
-
-def _view(found: Found) -> LaunchView:
-    _, letter, record = found
-    pool = record.job.pool if record.job is not None else ""
-    return msgspec.structs.replace(of_row(letter), pool=pool)

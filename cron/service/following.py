@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -60,20 +61,16 @@ def in_order(
     for put in puts:
         becomes.update((job.name, job.follows) for job in put.jobs)
     declared = {job.name for put in puts for job in put.jobs}
-    problems = [
-        problem
-        for put in puts
-        for problem in _unknown(put, becomes, lambda name: name in declared or _may(is_seen, name))
-    ]
+
+    def may(name: str) -> bool:
+        return name in declared or is_seen is None or is_seen(name)
+
+    problems = [problem for put in puts for problem in _unknown(put, becomes, may)]
     problems += _orphans(puts, becomes, declared)
     problems += _cycles(puts, becomes)
     if problems:
         raise CrontabError(problems)
     return _ordered(puts, dict(live))
-
-
-def _may(is_seen: Callable[[str], bool] | None, name: str) -> bool:
-    return is_seen is None or is_seen(name)
 
 
 def _unknown(
@@ -175,7 +172,7 @@ async def read_ends(replica: Replica, names: Iterable[str]) -> list[c.NoteEnds]:
     for name, rows in found.items():
         read_at, horizon_s = before[name]
         ends = NO_ENDS
-        for row in sorted(rows, key=_by_instant):
+        for row in sorted(rows, key=attrgetter("scheduled_s", "attempt", "ended_index")):
             if row.scheduled_s <= horizon_s:
                 last_s = max(row.scheduled_s, row.last_s)
                 ends = ends.with_end(row.scheduled_s, last_s, row.state)
@@ -198,10 +195,6 @@ async def note_ends(
         if not is_stale:
             return
         left, is_stale = await read_ends(replica, names), False
-
-
-def _by_instant(row: Row) -> tuple[int, int, int]:
-    return row.scheduled_s, row.attempt, row.ended_index
 
 
 def check_removal(state: State, names: Iterable[str]) -> None:

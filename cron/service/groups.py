@@ -57,10 +57,11 @@ async def listed(replica: Replica, query: GroupListQuery) -> GroupsPage:
     ]
     found = nlargest(query.limit + 1, fitting, key=_place)
     shown = found[: query.limit]
-    is_end = len(found) == len(shown)
-    return GroupsPage(
-        groups=[_view(state, one) for one in shown], next="" if is_end else _page(shown[-1])
-    )
+    after = ""
+    if len(found) > len(shown):
+        place = msgspec.msgpack.encode((1, *_place(shown[-1])))
+        after = base64.urlsafe_b64encode(place).decode()
+    return GroupsPage(groups=[_view(state, one) for one in shown], next=after)
 
 
 async def close(replica: Replica, request: CloseGroupRequest) -> TaskGroupView:
@@ -172,11 +173,6 @@ def _view(state: State, group: GroupRecord) -> TaskGroupView:
 
 def _place(group: GroupRecord) -> tuple[int, str]:
     return group.created_ms, group.name
-
-
-def _page(group: GroupRecord) -> str:
-    """Return the text that asks for the page after a group."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode((1, *_place(group)))).decode()
 
 
 def _read_page(text: str) -> tuple[int, str]:

@@ -81,7 +81,13 @@ class Intake:
         """Return whether a worker of a connected executor serves a handler."""
         now_ms = self._clock.mono_ms()
         if now_ms - self._served_ms >= SERVED_MS:
-            self._served = self._look()
+            grants = self._rules().executor_grants()
+            self._served = frozenset(
+                one
+                for session in self._leader.pool.sessions()
+                for offer in grants.granted(session.executor, {}, "", session.offers).offers
+                for one in offer.handlers
+            )
             self._served_ms = now_ms
         return handler in self._served
 
@@ -90,12 +96,3 @@ class Intake:
         if self._clock.mono_ms() - self._claimed_ms >= SETTLING_MS:
             return False
         return not self._leader.executors.connected() >= frozenset(executors)
-
-    def _look(self) -> frozenset[str]:
-        grants = self._rules().executor_grants()
-        return frozenset(
-            handler
-            for session in self._leader.pool.sessions()
-            for offer in grants.granted(session.executor, {}, "", session.offers).offers
-            for handler in offer.handlers
-        )

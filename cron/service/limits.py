@@ -73,7 +73,13 @@ async def remove(replica: Replica, removal: LimitRemoval) -> LimitView:
         return [SetLimits((LimitItem(scope),), removal.by), *forgetting(had, None)]
 
     await replica.leader.submit(build)
-    return limit_view(scope, had, notes_of_removal(replica.state.limits, scope))
+    limits = replica.state.limits
+    others = [*overridden(limits, scope), *_besides(limits, scope)]
+    notes = [
+        f"what applies now are the limits of {scope_text(other)}: {limits_text(limits[other])}"
+        for other in others
+    ]
+    return limit_view(scope, had, notes)
 
 
 async def listed(replica: Replica, request: Listing) -> LimitsReport:
@@ -153,15 +159,6 @@ def notes_of_set(limits: Mapping[Scope, Limits], scope: Scope, wanted: Limits) -
             for other in _besides(limits, scope)
         ]
     return notes
-
-
-def notes_of_removal(limits: Mapping[Scope, Limits], scope: Scope) -> list[str]:
-    """Return which limits apply now that those of a scope are gone; `limits` are those left."""
-    others = [*overridden(limits, scope), *_besides(limits, scope)]
-    return [
-        f"what applies now are the limits of {scope_text(other)}: {limits_text(limits[other])}"
-        for other in others
-    ]
 
 
 def _besides(limits: Mapping[Scope, Limits], scope: Scope) -> list[Scope]:

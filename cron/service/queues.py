@@ -61,7 +61,8 @@ async def depths(replica: Replica, query: QueueQuery) -> QueuesReport:
     views = []
     for depth in shown:
         place = (depth.pool, depth.priority, depth.tenant)
-        view = _view(depth, behind.get(place, 0))
+        reached = scope_text(depth.blocked_by) if depth.blocked_by is not None else ""
+        view = QueueView.of(depth, blocked_by=reached, jobs_behind=behind.get(place, 0))
         if place in due and depth.waiting:
             first, gates = due[place]
             launch = viewer(first) if place in asked else LaunchView()
@@ -159,8 +160,3 @@ def _rows(state: State, query: WaitQuery) -> list[LaunchRow]:
     if key is None:
         raise UnknownLaunch(f"launch {name} does not exist", "`raftcron history` lists them")
     raise NotNow(f"launch {name} waits for nothing", "`raftcron show` tells what became of it")
-
-
-def _view(depth: Depth, jobs_behind: int) -> QueueView:
-    reached = scope_text(depth.blocked_by) if depth.blocked_by is not None else ""
-    return QueueView.of(depth, blocked_by=reached, jobs_behind=jobs_behind)

@@ -20,6 +20,7 @@ from cron.api.members import GrowReport, GrowRequest, ReplaceReport, ReplaceRequ
 from cron.config import PeerAddresses
 from cron.errors import (
     ConfigError,
+    CronError,
     NotLeader,
     NotNow,
     OutcomeUnknown,
@@ -28,7 +29,6 @@ from cron.errors import (
 )
 from cron.leader.requests import as_change_error
 from cron.service.members import OPEN, VOTES, CellLog
-from cron.service.noting import note_change
 from cron.service.replica import Replica
 from cron.state.commands import NoteChange
 
@@ -64,6 +64,20 @@ async def grow(replica: Replica, request: GrowRequest) -> GrowReport:
         after = f"added, at raft {report.raft}, client {report.client}"
         await note_change(replica, NoteChange("grow", subject, "", after, request.by))
     return report
+
+
+async def note_change(replica: Replica, change: NoteChange) -> None:
+    """Add the row of a change that has happened, unless it is there already, as of a request that
+    came twice. What has happened is not undone if the row cannot be added; the log says so."""
+    for kept in replica.state.revisions:
+        is_alike = (kept.command, kept.subject) == (change.kind, change.subject)
+        if is_alike and [one.after for one in kept.changed] == [change.after]:
+            return
+    try:
+        await replica.leader.append(change)
+    except CronError as error:
+        about = {"action": change.kind, "object": change.subject, "after": change.after}
+        _log.warning("change.not_noted", **about, by=change.by, error=str(error))
 
 
 class Replacing:

@@ -119,11 +119,6 @@ def no_room(name: str) -> LimitExceeded:
 # ---- many
 
 
-def may_have(segment: SpilledSegment, queue: str) -> bool:
-    """Return whether a segment has tasks of a queue; "" is any."""
-    return bool(segment.left) and (not queue or queue in segment.queues)
-
-
 async def tasks_of(
     replica: Replica, segment: SpilledSegment, first: int = 0
 ) -> AsyncIterator[tuple[int, list[tuple[int, t.TaskRecord]]]]:

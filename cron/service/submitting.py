@@ -83,7 +83,13 @@ async def submit(replica: Replica, request: api.SubmitRequest) -> api.SubmitRepo
     good = [item for item in items if item.error is None]
     ordered = in_order(good)
     parts = list(_parts(good if ordered is None else ordered))
-    if len(parts) == 1 and ordered is None and not _may_be_on_disk(replica.state, parts[0]):
+    spilled_tasks = replica.state.spilled
+    if (
+        len(parts) == 1
+        and ordered is None
+        # If a name has the hash of a task on disk, that is brought back if it is another one.
+        and not (spilled_tasks.count and any(spilled_tasks.find(one.name) for one in good))
+    ):
         await _commit(replica, parts[0], request)
     elif parts:
         await to_its_end(_commit_all(replica, parts, request, is_ordered=ordered is not None))
@@ -91,14 +97,12 @@ async def submit(replica: Replica, request: api.SubmitRequest) -> api.SubmitRepo
     if not all(item.error is None and item.verdict == ACCEPTED for item in items):
         known = {item.name: item for item in items}
         for item in items:
-            _judge(state, item, known)
+            if item.error is not None:
+                continue
+            task = item.on_disk or state.tasks.get(item.name)
+            if task is None or (item.verdict != ACCEPTED and item.verdict not in DONE):
+                refuse(state, item, task, known)
     return api.SubmitReport(tasks=[_answer(state, item, now_ms) for item in items])
-
-
-def _may_be_on_disk(state: State, items: Sequence[Handed]) -> bool:
-    """Return whether the hash of a submission's name is that of a task on disk, which has to be
-    brought back if it is another one."""
-    return bool(state.spilled.count) and any(state.spilled.find(one.name) for one in items)
 
 
 async def _commit_all(
@@ -339,7 +343,7 @@ def spec_of(asked: api.TaskSubmission, now_ms: int) -> t.TaskSpec:
     options = t.TaskOptions(
         asked.handler,
         asked.priority,
-        asked.tries_said,
+        asked.tries or asked.retries + 1,  # 0 where its queue says it
         asked.backoff_ms,
         -(-asked.deadline_ms // 1000),
         -(-asked.timeout_ms // 1000),
@@ -363,15 +367,6 @@ def spec_of(asked: api.TaskSubmission, now_ms: int) -> t.TaskSpec:
     due_ms, group = asked.due_ms(now_ms), asked.full_group
     ties = (group, tuple(asked.after), tuple(asked.after_any))
     return t.TaskSpec(queue, asked.key, due_ms, payload, digest, options, *ties, asked.is_delay)
-
-
-def _judge(state: State, item: Handed, others: Mapping[str, Handed]) -> None:
-    """Refuse a submission as State's verdict says."""
-    if item.error is not None:
-        return
-    task = item.on_disk or state.tasks.get(item.name)
-    if task is None or (item.verdict != ACCEPTED and item.verdict not in DONE):
-        refuse(state, item, task, others)
 
 
 def _answer(state: State, item: Handed, now_ms: int) -> api.SubmitVerdict:

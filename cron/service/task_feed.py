@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from cron.state.outcome import Outcome
@@ -55,8 +55,13 @@ class TaskFeed:
     def after(self, index: int, number: int = WHOLE) -> list[tuple[int, int, int]]:
         """Return the changes after a position: entry, place in it from 1, number of the task. Of
         several changes of one task only the newest is told."""
+        found = []
+        for entry, numbers in reversed(self._ring):
+            if (entry, len(numbers)) <= (index, number):
+                break
+            found.append((entry, numbers))
         newest: dict[int, tuple[int, int]] = {}
-        for entry, numbers in self._after(index, number):
+        for entry, numbers in reversed(found):
             for place, task in enumerate(numbers, 1):
                 if (entry, place) > (index, number):
                     newest.pop(task, None)
@@ -74,14 +79,6 @@ class TaskFeed:
             pass
         finally:
             self._watchers.discard(event)
-
-    def _after(self, index: int, number: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-        found = []
-        for entry, numbers in reversed(self._ring):
-            if (entry, len(numbers)) <= (index, number):
-                break
-            found.append((entry, numbers))
-        return reversed(found)
 
     def _look(self) -> None:
         """Begin again where State was replaced by a snapshot: entries in between were not seen."""

@@ -8,6 +8,7 @@ yet have a next one.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -155,7 +156,10 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
         reason = open_viewer(replica)(row).waiting
     elif view.state == "due" and now_ms - task.at_ms > USUAL_WAIT_MS:
         reason = no_launch_yet(replica, view.handler)
-    attempts = await _attempts(replica, task)
+    attempts: list[LaunchView] = []
+    if not task.is_waiting:
+        with contextlib.suppress(UnknownLaunch):
+            attempts = await show(replica, ShowRequest(launch=str(launch_of(task))))
     is_done, is_seen = task.state is LaunchState.SUCCEEDED, names_within(request.payloads)
     is_shown = is_seen is None or is_seen(task.queue)
     if task.is_over and not is_done and attempts and attempts[-1].detail:
@@ -177,15 +181,6 @@ def no_launch_yet(replica: Replica, handler: str) -> str:
     if not replica.intake.serves(handler):
         return f"no worker serves handler {handler}"
     return f"all slots of handler {handler} are taken"
-
-
-async def _attempts(replica: Replica, task: TaskRecord) -> list[LaunchView]:
-    if task.is_waiting:
-        return []
-    try:
-        return await show(replica, ShowRequest(launch=str(launch_of(task))))
-    except UnknownLaunch:
-        return []
 
 
 # ---- lists
@@ -303,8 +298,10 @@ async def _listed_on_disk(replica: Replica, query: TaskListQuery, place: ListPla
     segments = sorted(state.history.spilled.values(), key=_number, reverse=True)
     for segment in segments:
         is_part = place.above_segment < segment.number <= number
-        is_wanted = spilled.may_have(segment, wanted.queue) and (
-            not wanted.group or wanted.group in segment.groups
+        is_wanted = (
+            segment.left > 0
+            and (not wanted.queue or wanted.queue in segment.queues)
+            and (not wanted.group or wanted.group in segment.groups)
         )
         if not is_part or not is_wanted:
             continue

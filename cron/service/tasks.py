@@ -32,10 +32,20 @@ async def cancel(replica: Replica, request: api.CancelRequest) -> api.TasksRepor
         UnknownTask, NotNow: the only task that is named is not there, or over.
         UnknownQueue: the filter names a queue that is not there. As `listed` for a page.
     """
-    if request.filter is None:
-        return await _cancel_named(replica, request)
-    query = api.TaskListQuery(filter=request.filter, limit=SHOWN_MAX, page=request.page)
-    return await cancel_page(replica, query, request.by, is_dry_run=request.is_dry_run)
+    if request.filter is not None:
+        query = api.TaskListQuery(filter=request.filter, limit=SHOWN_MAX, page=request.page)
+        return await cancel_page(replica, query, request.by, is_dry_run=request.is_dry_run)
+    if request.is_dry_run:
+        found = [await spilled.read(replica, name) for name in request.names]
+        verdicts = [
+            Verdict.UNKNOWN_TASK
+            if task is None
+            else (Verdict.ENDED if task.is_over else Verdict.ACCEPTED)
+            for task in found
+        ]
+    else:
+        verdicts = await _cancel_some(replica, request.names, request.by)
+    return _named_report(replica, request.names, verdicts, "cancel")
 
 
 async def cancel_page(
@@ -54,20 +64,6 @@ async def cancel_page(
 
 async def _cancel_some(replica: Replica, names: Sequence[str], by: str) -> list[Verdict]:
     return await spilled.change(replica, names, lambda some, _now_ms: t.CancelTasks(some, by))
-
-
-async def _cancel_named(replica: Replica, request: api.CancelRequest) -> api.TasksReport:
-    if request.is_dry_run:
-        found = [await spilled.read(replica, name) for name in request.names]
-        verdicts = [
-            Verdict.UNKNOWN_TASK
-            if task is None
-            else (Verdict.ENDED if task.is_over else Verdict.ACCEPTED)
-            for task in found
-        ]
-    else:
-        verdicts = await _cancel_some(replica, request.names, request.by)
-    return _named_report(replica, request.names, verdicts, "cancel")
 
 
 async def run_now(replica: Replica, request: api.TaskNames) -> api.TasksReport:

@@ -13,8 +13,7 @@ from cron.api.access import ChangesQuery
 from cron.api.members import GrowReport, GrowRequest, ReplaceReport, ReplaceRequest
 from cron.errors import NotNow, StillAlive
 from cron.service import access
-from cron.service.noting import note_change
-from cron.service.replacing import grow, replace
+from cron.service.replacing import grow, note_change, replace
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Restored
