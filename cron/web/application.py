@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 import structlog
 from starlette.routing import Route as Path
@@ -22,7 +23,9 @@ from cron.api.calls import Calls, pages_of
 from cron.api.overview import ActivityQuery
 from cron.api.reading import BEHIND, STALE, Behind, reading
 from cron.api.rpc import Request, Rpc, Where, encode
+from cron.api.status import error_of
 from cron.api.table import ACTIVITY
+from cron.api.tasks import SubmitReport
 from cron.errors import (
     CronError,
     InvalidInput,
@@ -34,16 +37,14 @@ from cron.errors import (
 )
 from cron.web import openapi
 from cron.web.console.site import Console
-from cron.web.exchange import Bodies, Exchange
+from cron.web.exchange import Bodies, Exchange, shown_by
 from cron.web.forwarding import Forwarding, calling, timeout_of
 from cron.web.health import HealthChecks
 from cron.web.origin import check_host, check_origin, is_visit
-from cron.web.problems import Answer, Refusal, refused, with_lists
+from cron.web.problems import RETRY_AFTER_S, Answer, Refusal, refused, with_lists
 from cron.web.requests import JSON, Read, read_request
 from cron.web.routes import Route, routes
-from cron.web.tasks import answer_of_one
 from cron.web.turns import Turns
-from cron.web.visitor import shown_by
 
 log = structlog.get_logger()
 
@@ -223,14 +224,6 @@ class Application:
             return True
         return False
 
-    async def _asked(self, rpc: Rpc[Any, Any], request: Request, shown: Shown) -> Any:
-        """Return the answer to a request, if its caller may make it."""
-        try:
-            admitted = self._admission.admit(rpc, request, shown)
-        except NotLeader as error:  # a role may have been granted there a moment ago
-            return await self._forwarding.ask(error.leader, rpc, request)
-        return await self._calls.answer(rpc, admitted)
-
     async def _rows(
         self,
         exchange: Exchange,
@@ -264,11 +257,15 @@ class Application:
         return check
 
     async def _within(self, rpc: Rpc[Any, Any], request: Request, shown: Shown) -> Any:
-        """Return the answer to a request, if it comes in time."""
+        """Return the answer to a request, if its caller may make it and it comes in time."""
         timeout_ms = timeout_of(rpc, request)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await self._asked(rpc, request, shown)
+                try:
+                    admitted = self._admission.admit(rpc, request, shown)
+                except NotLeader as error:  # a role may have been granted there a moment ago
+                    return await self._forwarding.ask(error.leader, rpc, request)
+                return await self._calls.answer(rpc, admitted)
         except TimeoutError:
             text = f"{rpc.name} took longer than {timeout_ms} ms"
             if rpc.where is Where.CHANGE and rpc.is_change(request):
@@ -314,4 +311,18 @@ def _fixed(make: Callable[[], Answer]) -> Endpoint:
     async def answer(exchange: Exchange, _path_value: str) -> None:
         await exchange.answer(make())
 
+    return answer
+
+
+def answer_of_one(report: SubmitReport) -> Answer:
+    """Return the answer to a program that hands over one task, whose verdict is that of the
+    request: 201 for a new task, 200 for one that was there, or the problem."""
+    (verdict,) = report.tasks
+    if verdict.error is None:
+        headers = {"content-type": JSON, "location": f"/v1/tasks/{quote(verdict.task, safe='/:')}"}
+        return Answer(201 if verdict.is_new else 200, headers, encode(verdict))
+    error = verdict.error
+    answer = refused(error_of(error.code, error.message, error.hint))
+    if verdict.retry_after_ms:
+        answer.headers["retry-after"] = str(max(RETRY_AFTER_S, -(-verdict.retry_after_ms // 1000)))
     return answer

@@ -17,9 +17,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from cron.web.exchange import PEER
 from cron.web.problems import Answer, Refusal, refused
 from cron.web.turns import Throttle
-from cron.web.visitor import PEER
 from launcher.identity import Identity, certificate_digest, only_identity
 
 THROTTLE: Final = "throttle"

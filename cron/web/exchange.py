@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 from starlette.types import Receive, Scope, Send
 
 from cron import limits
+from cron.api.admission import Shown
+from cron.api.reading import AUTHORIZATION
 from cron.api.rpc import encode
 from cron.web.problems import Answer, Refusal
 from cron.web.requests import JSON
@@ -27,6 +29,8 @@ DISCARD_S: Final = 1.0
 """How much of a body is read that is not wanted, and for how long."""
 PIECE_BYTES: Final = 256 << 10
 """A long answer is given to the connection in such pieces, so that a slow reader is waited for."""
+PEER: Final = "peer"
+"""The key of a connection's state that has the identity in its certificate, and its digest."""
 _ALWAYS: Final = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -185,7 +189,10 @@ class Exchange:
             before = b"" if by_line else b"["
             while page is not None:
                 if page:
-                    content = _lines(page) if by_line else encode(page)[1:-1]
+                    if by_line:
+                        content = b"".join(encode(row) + b"\n" for row in page)
+                    else:
+                        content = encode(page)[1:-1]
                     await self._send_piece(before + content)
                     before = b"" if by_line else b","
                 page = await _before(gone, pages, check)
@@ -279,5 +286,13 @@ async def _before(
         step.cancel()
 
 
-def _lines(rows: list[Any]) -> bytes:
-    return b"".join(encode(row) + b"\n" for row in rows)
+def shown_by(exchange: Exchange) -> Shown:
+    """Return what the caller of a request shows: a certificate, a token, an address."""
+    identity, digest = exchange.scope.get("state", {}).get(PEER, (None, ""))
+    return Shown(identity, exchange.header(AUTHORIZATION), address_of(exchange), digest)
+
+
+def address_of(exchange: Exchange) -> str:
+    """Return from where a request comes."""
+    host, port = exchange.scope.get("client") or ("", 0)
+    return f"http:{host}:{port}"

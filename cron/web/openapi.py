@@ -110,7 +110,13 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     }
     if route.has_body:
         ref: dict[str, Any] = {"$ref": _REF.format(name=rpc.request.__name__)}
-        body = _without(schema, route.field) if route.field else ref
+        body = ref
+        if in_path := route.field:
+            properties = {
+                name: one for name, one in schema["properties"].items() if name != in_path
+            }
+            required = [name for name in schema.get("required", ()) if name != in_path]
+            body = {"type": "object", "properties": properties, "required": required}
         if route.one_of:
             body = {"oneOf": [schema["properties"][route.one_of]["items"], ref]}
         found["requestBody"] = {
@@ -190,13 +196,6 @@ def _used(value: Any, schemas: dict[str, Any]) -> set[str]:
         elif isinstance(one, list):
             waiting += one
     return found
-
-
-def _without(schema: dict[str, Any], field: str) -> dict[str, Any]:
-    """Return the schema of a body whose one field is in the path."""
-    properties = {name: one for name, one in schema["properties"].items() if name != field}
-    required = [name for name in schema.get("required", ()) if name != field]
-    return {"type": "object", "properties": properties, "required": required}
 
 
 def _joined(text: str) -> str:

@@ -131,7 +131,12 @@ def parameters(kind: type[msgspec.Struct]) -> dict[str, Parameter]:
             for of_filter, one in parameters(inner).items():
                 found[of_filter] = msgspec.structs.replace(one, is_of_filter=True)
         else:
-            found[name] = _parameter(kind, hints[name])
+            parts = _parts(hints[name])
+            is_list = any(get_origin(one) is list for one in parts)
+            is_json = any(
+                isinstance(one, type) and issubclass(one, msgspec.Struct) for one in parts
+            )
+            found[name] = Parameter(kind, is_list, is_json)
     return found
 
 
@@ -146,13 +151,6 @@ def _parts(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, types.UnionType):
         return [one for part in get_args(annotation) for one in _parts(part)]
     return [] if annotation is types.NoneType else [annotation]
-
-
-def _parameter(kind: type[msgspec.Struct], annotation: Any) -> Parameter:
-    parts = _parts(annotation)
-    is_list = any(get_origin(one) is list for one in parts)
-    is_json = any(isinstance(one, type) and issubclass(one, msgspec.Struct) for one in parts)
-    return Parameter(kind, is_list, is_json)
 
 
 def _from_query(kind: type[msgspec.Struct], query: bytes) -> dict[str, Any]:

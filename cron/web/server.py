@@ -131,16 +131,13 @@ class HttpServer:
             task.add_done_callback(self._open.discard)
 
     async def _make_room(self) -> None:
-        """Return once there may be one connection more; an idle one ends for it."""
+        """Return once there may be one connection more; the one that was idle for the longest time
+        ends for it."""
         while len(self._open) >= self._connections_max:
-            self._end_idle()
+            idle = [one for one in self._made() if one.is_idle]
+            if idle:
+                min(idle, key=lambda one: one.active_s).abort()
             await asyncio.wait(self._open, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-
-    def _end_idle(self) -> None:
-        """End the connection that was idle for the longest time."""
-        idle = [one for one in self._made() if one.is_idle]
-        if idle:
-            min(idle, key=lambda one: one.active_s).abort()
 
     async def _serve(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         """Serve one connection until it ends."""

@@ -24,7 +24,8 @@ ENDING_DAYS_SHOWN: Final = 14
 async def show(asked: PageRequest, _name: str) -> Page:
     """Return the page."""
     status = await asked.maybe(t.STATUS, StatusRequest())
-    replicas = [] if isinstance(status, Missing) else _replicas(status.rows)
+    rows = [] if isinstance(status, Missing) else status.rows
+    replicas = [one for one in rows if one.kind == "replica"]
     activity = await asked.maybe(t.ACTIVITY, ActivityQuery(minutes=1))
     executors = await asked.maybe(t.EXECUTORS, Request())
     ending = [] if isinstance(executors, Missing) else _executors_ends(executors, asked.now_ms)
@@ -41,10 +42,6 @@ async def show(asked: PageRequest, _name: str) -> Page:
         "changes": await asked.maybe(t.CHANGES, ChangesQuery(limit=CHANGES)),
     }
     return Page("cell.html", "Cell", values)
-
-
-def _replicas(rows: list[StatusRow]) -> list[StatusRow]:
-    return [one for one in rows if one.kind == "replica"]
 
 
 def _likeness(replicas: list[StatusRow]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from cron import limits
 from cron.api.rpc import encode
-from cron.web.console.page_request import Serving, ServingNow
+from cron.web.console.page_request import ServingNow
 from cron.web.exchange import Exchange
 from cron.web.turns import Turns
 
@@ -64,7 +64,16 @@ class Events:
     async def _events(self) -> AsyncIterator[bytes]:
         said, silent_s = b"", 0.0
         while True:
-            event = _event(self._serving())
+            serving = self._serving()
+            event = encode(
+                {
+                    "replica": serving.replica,
+                    "leader": serving.leadership.leader or "",
+                    "term": serving.leadership.term,
+                    "index": serving.fresh.applied,
+                    "warning": serving.warning,
+                }
+            )
             if event != said:
                 said, silent_s = event, 0.0
                 yield b"data: " + event + b"\n\n"
@@ -74,15 +83,3 @@ class Events:
             pause_s = max(self._period_s, EACH_S * self.open)
             await asyncio.sleep(pause_s)
             silent_s += pause_s
-
-
-def _event(serving: Serving) -> bytes:
-    return encode(
-        {
-            "replica": serving.replica,
-            "leader": serving.leadership.leader or "",
-            "term": serving.leadership.term,
-            "index": serving.fresh.applied,
-            "warning": serving.warning,
-        }
-    )

@@ -9,9 +9,9 @@ from typing import Any, Final, Self
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from cron.web.console import charts, texts, words
-from cron.web.console.space import Room
 from cron.web.problems import Answer
 
 _HERE: Final = Path(__file__).parent
@@ -48,6 +48,30 @@ _FILTERS: Final = (
     "instant", "iso", "minute", "duration", "size", "number", "short", "mark", "machine_time",
     "job_link", "launch_link", "state_word", "cut", "group_link", "job_of",
 )  # fmt: skip
+
+
+class Room:
+    """Room for the rows of one table: `bytes_max` of HTML. `hidden` rows had none. With it a page
+    has 100 KB at most, whatever its rows say.
+
+    A template makes each row, and asks whether there is room for it. Rows are asked for in their
+    order; after the first that does not fit, none does, so that a table ends at one place.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = bytes_max
+        self.shown = 0
+        self.hidden = 0
+
+    def has(self, row: Markup) -> bool:
+        """Return whether there is room for one more row, and take it."""
+        size = len(row.encode(errors="replace"))
+        if self.hidden or size > self._left:
+            self.hidden += 1
+            return False
+        self._left -= size
+        self.shown += 1
+        return True
 
 
 class Page(msgspec.Struct, frozen=True):

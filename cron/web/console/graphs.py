@@ -247,11 +247,6 @@ def _port(box: _Box) -> float:
     return box.y + (_HEIGHT / 2 if box.node is not None else 0)
 
 
-def _shown(name: str) -> str:
-    """Return a name with its begin and its end, where it is too long for a box."""
-    return name if len(name) <= _CHARS else f"{name[:_CHARS_BEFORE]}…{name[-_CHARS_AFTER:]}"
-
-
 def _box(box: _Box, node: GraphNode, *, is_here: bool) -> Markup:
     name = short(node.name)
     said = f"group, {node.state}, {number(node.total)} tasks" if node.is_group else node.state
@@ -274,10 +269,12 @@ def _box(box: _Box, node: GraphNode, *, is_here: bool) -> Markup:
         )
         for place, one in enumerate(box.squares)
     ]  # fmt: skip
+    # Where it is too long for the box, it stands there with its begin and its end.
+    shown = name if len(name) <= _CHARS else f"{name[:_CHARS_BEFORE]}…{name[-_CHARS_AFTER:]}"
     return Markup(
         '<a href="{}" class="{}{}" transform="translate({} {})"><title>{}</title>{}{}'
         '<text x="10" y="19">{} {}</text></a>'
     ).format(
         address, state, " here" if is_here else "", f"{box.x:g}", f"{box.y:g}", f"{name}: {said}",
-        outline, Markup("").join(squares), label, _shown(name),
+        outline, Markup("").join(squares), label, shown,
     )  # fmt: skip

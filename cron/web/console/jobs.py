@@ -84,7 +84,8 @@ async def show_one(asked: PageRequest, name: str) -> Page:
         "coming": coming,
         "local": _in_zone(coming.times_s, view.zone) if not isinstance(coming, Missing) else [],
         "launches": launches if isinstance(launches, Missing) else drawn[:LISTED],
-        "older": _older(drawn),
+        # Before which second the next page of them begins, 0 for none.
+        "older": drawn[LISTED - 1].scheduled_s if len(drawn) > LISTED else 0,
         "is_newest": not before,
         "timeline": charts.both(lambda width: charts.timeline(drawn, terms, asked.now_ms, width))
         if drawn
@@ -113,11 +114,6 @@ def _history(job: str, before: str) -> HistoryQuery:
     if not before.isdecimal() or len(before) > 11:
         raise InvalidInput(f"before {before[:20]!r} is not a number of seconds")
     return HistoryQuery(job=job, limit=DRAWN, until_ms=int(before) * 1000)
-
-
-def _older(drawn: list[LaunchView]) -> int:
-    """Return before which second the next page of launches begins, 0 for none."""
-    return drawn[LISTED - 1].scheduled_s if len(drawn) > LISTED else 0
 
 
 async def _output(asked: PageRequest, launch: LaunchView | None) -> dict[str, Any] | Missing:

@@ -57,12 +57,18 @@ async def show(asked: PageRequest, name: str) -> Page:
     attempt = count_of(asked.query.get("attempt", ""), 0, _ATTEMPTS_MAX)
     part = count_of(asked.query.get("part", ""), 1, _ATTEMPTS_MAX)
     why = await asked.maybe(t.WHY, WhyRequest(job=launch.job, at_s=launch.scheduled_s))
+    is_dead = False
+    if not latest.is_open:
+        dead = await asked.maybe(t.DEAD, DeadQuery(launch=str(launch)))
+        is_dead = not isinstance(dead, Missing) and bool(dead.letters)
+    # A backfill may make due again what the schedule of a job made, and what did not succeed.
+    is_scheduled = ":" not in str(launch).partition("@")[0] and "+" not in str(launch)
     values: dict[str, Any] = {
         "launch": str(launch),
         "job_name": launch.job,
         "latest": latest,
-        "is_dead": not latest.is_open and await _is_dead(asked, str(launch)),
-        "can_backfill": _can_backfill(latest, str(launch)),
+        "is_dead": is_dead,
+        "can_backfill": is_scheduled and latest.state in ("skipped", "lost", "failed"),
         "from": _second(launch.scheduled_s),
         "to": _second(launch.scheduled_s + 1),
         "attempts": attempts[::-1][:ATTEMPTS_SHOWN],
@@ -100,19 +106,6 @@ async def _is_fatal(asked: PageRequest, latest: LaunchView, job: str) -> bool:
     if isinstance(views, Missing) or not views:
         return False
     return latest.exit_code in views[0].needs.fatal_codes
-
-
-async def _is_dead(asked: PageRequest, launch: str) -> bool:
-    """Return whether a launch is a dead letter."""
-    report = await asked.maybe(t.DEAD, DeadQuery(launch=launch))
-    return not isinstance(report, Missing) and bool(report.letters)
-
-
-def _can_backfill(latest: LaunchView, launch: str) -> bool:
-    """Return whether a backfill may make a launch due again: one that the schedule of a job made,
-    and that did not succeed."""
-    is_scheduled = ":" not in launch.partition("@")[0] and "+" not in launch
-    return is_scheduled and latest.state in ("skipped", "lost", "failed")
 
 
 def _second(at_s: int) -> str:

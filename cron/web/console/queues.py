@@ -8,7 +8,7 @@ from typing import Any, Final
 from cron.api import table as t
 from cron.api.checks import Listing
 from cron.api.limits import LimitView
-from cron.api.queues import QueueQuery, QueueView
+from cron.api.queues import QueueQuery
 from cron.scopes import EACH_TENANT, scope_text
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest
@@ -28,7 +28,14 @@ async def show(asked: PageRequest, _name: str) -> Page:
     rows = [] if isinstance(queues, Missing) else queues.queues
     now_ms = 0 if isinstance(queues, Missing) else queues.now_ms
     starved = [one for one in rows if one.oldest_ms and now_ms - one.oldest_ms > STARVED_MS]
-    ordered = sorted(rows, key=_urgency)
+    ordered = sorted(
+        rows,
+        key=lambda one: (
+            not (one.blocked_by or one.gates),
+            one.oldest_ms or math.inf,
+            -one.waiting,
+        ),
+    )
     values: dict[str, Any] = {
         "limit_scope": _scope,
         "limit_text": lambda one: scope_text((one.tenant, one.pool, one.priority)),
@@ -42,10 +49,6 @@ async def show(asked: PageRequest, _name: str) -> Page:
         "gates": gates if isinstance(gates, Missing) else gates.gates[:SHOWN],
     }
     return Page("queues.html", "Queues", values)
-
-
-def _urgency(one: QueueView) -> tuple[bool, float, int]:
-    return not (one.blocked_by or one.gates), one.oldest_ms or math.inf, -one.waiting
 
 
 def _scope(limit: LimitView) -> str:

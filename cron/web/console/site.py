@@ -35,9 +35,8 @@ from cron.web.console.page_request import (
     fields_of,
 )
 from cron.web.console.sessions import FORM_BYTES, Cookies, check_form, form_token
-from cron.web.exchange import Bodies, Exchange
+from cron.web.exchange import Bodies, Exchange, address_of, shown_by
 from cron.web.problems import Answer, Refusal, refused
-from cron.web.visitor import address_of, shown_by
 from launcher.identity import PERSON
 
 Endpoint = Callable[[Exchange, str], Awaitable[None]]
@@ -177,6 +176,7 @@ class Console:
         """Return a page in its frame; a browser without a key of forms gets one."""
         key = self._cookies(exchange).form
         drawn = "" if key else secrets.token_hex(FORM_BYTES)
+        granted = asked.caller.subject.grants if asked.caller is not None else ()
         answer = self._frame.render(
             page,
             asked.now_ms,
@@ -184,7 +184,7 @@ class Console:
             done=said_done(asked.query),
             caller=asked.caller,
             can=partial(may_act, asked.caller),
-            roles=_roles(asked.caller),
+            roles=sorted({one.role.label for one in granted}),
             has_session=bool(self._cookies(exchange).session),
             csrf_token=form_token(key or drawn, asked.shown),
             serving=self._serving(),
@@ -307,12 +307,6 @@ def local_path(path: str) -> str:
     backslash, for another site."""
     is_local = path.startswith("/") and not path.startswith("//") and path.isascii()
     return path if is_local and path.isprintable() and "\\" not in path else "/"
-
-
-def _roles(caller: Caller | None) -> list[str]:
-    """Return the words for the roles of a caller, without their scopes."""
-    granted = caller.subject.grants if caller is not None else ()
-    return sorted({one.role.label for one in granted})
 
 
 def _signing_in(to: str, error: CronError | None, *, status: int) -> Page:
