@@ -88,7 +88,7 @@ class FarTasks:
         has_room = self._state.spilled.count + settings.rows <= TASKS_SPILLED_MAX
         if not (is_heavy or is_many) or not has_room:
             return ()
-        found, size = list[int](), 0
+        found, size, holds = list[int](), 0, self._state.holds
         while self._units and len(found) < settings.rows and size < settings.bytes:
             unit = max(self._units)
             numbers = self._units[unit]
@@ -98,7 +98,7 @@ class FarTasks:
                 task = tasks.by_number.get(number)
                 if task is None or not task.is_waiting or self._unit_of(task.at_ms) != unit:
                     continue  # it has changed since
-                if self._is_tied(number):
+                if number in holds or number in holds.followed:  # it stays in memory
                     _add(self._staying, unit, number)
                     continue
                 found.append(number)
@@ -123,11 +123,6 @@ class FarTasks:
             task = self._state.tasks.by_number.get(number)
             if task is not None and task.is_waiting:
                 _add(self._staying, self._unit_of(task.at_ms), number)
-
-    def _is_tied(self, number: int) -> bool:
-        """Return whether a task follows others, or is followed: such tasks stay in memory."""
-        holds = self._state.holds
-        return number in holds or number in holds.followed
 
     def _unit_of(self, at_ms: int) -> int:
         return at_ms // 1000 // self._settings.unit_s

@@ -66,8 +66,9 @@ class LeaderIndexes:
             if isinstance(command, c.Begin):
                 for spec in command.batches:
                     self.due_heap.began(accumulate(spec.jobs), self._state.at_ms // 1000)
-                if result.items:
-                    self._put_back(command, result)
+                if result.items:  # what State has not accepted goes back, which the plan has moved
+                    rows = [key for spec in command.batches for key, _, _ in spec.rows()]
+                    self.queues.follow(dict.fromkeys(compress(rows, result.items)))
             elif isinstance(command, c.Account):
                 for line, verdict in zip(command.lines, result.items, strict=True):
                     numbers = [*accumulate(line.jobs)]
@@ -86,11 +87,6 @@ class LeaderIndexes:
                         self.queues.follow(keys)
             elif not isinstance(command, c.Report):
                 self._changed(command, result)
-
-    def _put_back(self, command: c.Begin, result: Result) -> None:
-        """Move back what the plan has moved in the queues and State has not accepted."""
-        keys = [key for spec in command.batches for key, _, _ in spec.rows()]
-        self.queues.follow(dict.fromkeys(compress(keys, result.items)))
 
     def _changed(self, command: c.Command, result: Result) -> None:
         """Update the indexes after a command that is not part of each turn."""

@@ -119,7 +119,8 @@ class Placement:
         """Reserve the executors that fit best, if there are enough, for the need that has waited
         longest since it was last looked at."""
         self._had_ms = {one: ms for one, ms in self._had_ms.items() if one in starving}
-        large = [one for one in starving if one.is_much]
+        # These may find no room although slots come free all the time.
+        large = [one for one in starving if one.need.takes_resources or one.has_parts]
         if not large:
             return
         wanted = min(large, key=lambda one: (self._had_ms.get(one, 0), starving[one]))

@@ -118,11 +118,6 @@ class Wanted(msgspec.Struct, frozen=True, cache_hash=True):
         """Whether it needs several executors, or all that `each` describes."""
         return self.parts > 1 or bool(self.each)
 
-    @property
-    def is_much(self) -> bool:
-        """Whether it may find no room although slots come free all the time."""
-        return self.need.takes_resources or self.has_parts
-
 
 def where_of(text: str) -> Where | None:
     """Return the parsed requirement, None if it cannot be read: such a launch waits, and `why` says

@@ -392,7 +392,9 @@ class _Choice:
             return
         if key in self._queues.outlasted and not wants_another_order(launch, job):
             self._skip_one(launch, Reason.FENCED)
-        elif full := self._why_full(launch, job):
+        elif key not in self._view.state.due and (  # what waits already, or was admitted, stays
+            full := self._queues.admission.why_full(self._by_number[launch.number].name, job)
+        ):
             self._skip_one(launch, Reason.FULL, detail=full)
         elif job.overlap is not REPLACE or self._replace(launch, job):
             self._queues.enqueue(launch, job, self._now_ms)
@@ -512,13 +514,6 @@ class _Choice:
         self._queues.judge_again(launch.key, max(until_ms, self._now_ms + HELD_LOOK_MS))
         return False
 
-    def _why_full(self, launch: LaunchRow, job: Job) -> str:
-        """Return why the queue of a new launch takes no more, "" if it does. Launches that wait
-        already, and those that were admitted on request, stay."""
-        if launch.key in self._view.state.due:
-            return ""
-        return self._queues.admission.why_full(self._by_number[launch.number].name, job)
-
     def _skip_one(
         self, launch: LaunchRow, reason: Reason, note: Note | None = None, *, detail: str = ""
     ) -> None:
@@ -531,7 +526,10 @@ class _Choice:
         if reason is Reason.DEADLINE and not note and job is not None and job.follows:
             found = self._predecessor(launch, job)
             note = found.note if found is not None else None
-        if reason is Reason.OVERLAP and (held := self._before_restore(record)):
+        held = None  # by what may be running from before a restore, if no known launch runs
+        if reason is Reason.OVERLAP and not self._runs(record.number):
+            held = before_restore(self._view.state, record.held_until_ms, self._now_ms)
+        if held:
             detail, note = "", held
         elif reason in MISSING and not (detail or note) and self._detailed < MISSING_MAX:
             number = record.number
@@ -545,12 +543,6 @@ class _Choice:
             self._queues.drop(key)
         else:
             self._queues.postpone(launch, self._now_ms + HELD_REST_MS)
-
-    def _before_restore(self, record: JobRecord) -> Note | None:
-        """Return what may be running from before a restore, if no known launch of the job runs."""
-        if self._runs(record.number):
-            return None
-        return before_restore(self._view.state, record.held_until_ms, self._now_ms)
 
     def _is_held(self, record: JobRecord) -> bool:
         """Return whether another launch of the job may be running, or begins in this plan."""
@@ -633,7 +625,13 @@ class _Choice:
             return is_bound
         self._begun(launch, job, executors)
         if job.overlap is not ALLOW:
-            self._take_slot(launch, job)
+            # It takes the only slot of its job: others that wait, and forbid overlap, are skipped.
+            number = launch.number
+            self._taken[number] = None
+            if job.overlap is Overlap.FORBID:
+                for other in list(self._queues.by_job.of(number).values()):
+                    if other.key != launch.key and not is_exempt(other, job):
+                        self._skip_one(other, Reason.OVERLAP)
         return True
 
     def _begin_alike(self, launches: list[LaunchRow]) -> bool:
@@ -688,13 +686,3 @@ class _Choice:
             return True
         held = record.held_slots(self._now_ms)
         return bool(held) and self._queues.runs(record.number) + held >= job.concurrency
-
-    def _take_slot(self, launch: LaunchRow, job: Job) -> None:
-        """Give the only slot of a job to a launch: other waiting launches that forbid overlap are
-        skipped."""
-        number = launch.number
-        self._taken[number] = None
-        if job.overlap is Overlap.FORBID:
-            for other in list(self._queues.by_job.of(number).values()):
-                if other.key != launch.key and not is_exempt(other, job):
-                    self._skip_one(other, Reason.OVERLAP)

@@ -258,15 +258,11 @@ class TaskIndex:
             commands.append(t.ReadyTasks(tuple(ready)))
         if forget:
             commands.append(t.ForgetTasks(forget))
-        if strays := tuple(self._stray_names()):
-            commands.append(t.CancelTasks(strays, NO_HANDLER_BY))
+        strays = [self._strays.popleft() for _ in range(min(len(self._strays), STRAYS_MAX))]
+        by_number = self._state.tasks_by_number
+        if names := tuple([by_number[one].name for one in strays if one in by_number]):
+            commands.append(t.CancelTasks(names, NO_HANDLER_BY))
         return commands
-
-    def _stray_names(self) -> Iterator[str]:
-        for _ in range(min(len(self._strays), STRAYS_MAX)):
-            task = self._state.tasks_by_number.get(self._strays.popleft())
-            if task is not None:
-                yield task.name
 
     def _prune(self) -> None:
         """Let go of deadlines of tasks that wait no more, and of tasks that are forgotten, once

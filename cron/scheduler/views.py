@@ -9,7 +9,7 @@ from operator import attrgetter
 import msgspec
 
 from cron.scheduler.fair_queue import FairQueue, Room
-from cron.scheduler.flows import Flow, FlowKey, Key, Share
+from cron.scheduler.flows import FlowKey, Key, Share
 from cron.scopes import ALL_TENANTS, Scope
 
 
@@ -108,11 +108,7 @@ def why(queue: FairQueue, key: Key) -> Wait | None:
             is_shared = limiter.scope[0] == ALL_TENANTS
             what = WaitFor.QUEUE_LIMIT if is_shared else WaitFor.TENANT_LIMIT
             return Wait(what, limiter.scope, limiter.hard)
-    return _elsewhere(queue, flow)
-
-
-def _elsewhere(queue: FairQueue, flow: Flow) -> Wait:
-    """Return what a launch waits for if it is no limit of its own."""
+    # It waits for no limit of its own.
     if flow.need.is_aside:
         return Wait(WaitFor.RESERVED if flow.need.is_kept_out else WaitFor.NO_ROOM)
     if flow.key.is_late and not queue.is_late_open:
