@@ -196,7 +196,10 @@ class Unfolded:
             self.jobs.extend([numbers.setdefault(one, len(numbers)) for one in item.names()])
         self.names = list(numbers)
         origins: dict[Origin, int] = {}
-        self._origins = [origins.setdefault(_origin_of(one), len(origins)) for one in self._chunks]
+        self._origins = [
+            origins.setdefault((one.epoch, one.executor, one.ledger, one.note), len(origins))
+            for one in self._chunks
+        ]
         since, same, differing, planes = 0, bytearray(), bytearray(), list[bytes]()
         for field, name in enumerate(FIELDS):
             try:
@@ -283,10 +286,6 @@ def _stand_in(row: Row) -> Chunk:
         row.state, Reason.NONE, 0, row.ended_index, 0, 0, 0, Epoch(), "", "", row.job, 0,
         row.scheduled_s, attempts=row.attempt, number=row.number, count=1, last_s=newest_s(row),
     )  # fmt: skip
-
-
-def _origin_of(chunk: Chunk) -> Origin:
-    return chunk.epoch, chunk.executor, chunk.ledger, chunk.note
 
 
 # --- reading

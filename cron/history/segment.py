@@ -462,16 +462,14 @@ class Segment:
 
     # ---- blocks
 
-    def _end_of(self, block: int) -> int:
-        firsts = self._block_firsts
-        return firsts[block + 1] if block + 1 < len(firsts) else self.rows
-
     def _block(self, number: int) -> Block:
         known = self._last_block  # of many jobs in the order of their hashes, most are in one
         if known is not None and known[0] == number:
             return known[1]
         found = Block(self._sections.read(self._first_block + number), self._frame)
-        if len(found) != self._end_of(number) - self._block_firsts[number]:
+        firsts = self._block_firsts
+        end = firsts[number + 1] if number + 1 < len(firsts) else self.rows
+        if len(found) != end - firsts[number]:
             raise RowsDamaged("segment: a block has not as many rows as the index says")
         self._last_block = (number, found)
         return found

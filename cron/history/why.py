@@ -82,8 +82,11 @@ def explain(
     if attempts and (memory := memory_of(attempts[-1])):
         verdict += f"; {memory}"
     verdict += _with_leaders(changes_of_leader(known, leader_terms, due_ms))
-    is_triggered = any(row.trigger for row in known)
-    return Explanation(verdict if is_triggered else _with_clock(verdict, job, at_s), story)
+    if not any(row.trigger for row in known):
+        span = job.span_at(at_s) if job is not None else None
+        said = explain_clock(span.schedule, at_s) if span is not None else ""
+        verdict += f"; {said}" if said else ""
+    return Explanation(verdict, story)
 
 
 def _with_leaders(changes: list[tuple[LeaderTerm, LeaderTerm]]) -> str:
@@ -105,12 +108,6 @@ def _with_backfill(rows: list[Row]) -> str:
     if asked.is_redriven:
         return f"; it was a dead letter, {asked_by(asked)} redrove it"
     return f"; it was a backfill, {asked_by(asked)} asked for it"
-
-
-def _with_clock(verdict: str, job: AuditedJob | None, at_s: int) -> str:
-    span = job.span_at(at_s) if job is not None else None
-    said = explain_clock(span.schedule, at_s) if span is not None else ""
-    return f"{verdict}; {said}" if said else verdict
 
 
 # ---- with rows
@@ -146,7 +143,9 @@ def _ended_verdict(rows: list[Row]) -> str:
     elif last.state is LaunchState.LOST:
         verdict = f"it was begun{_on(last.executor)} and was {sentence_of(last)}"
     elif last.started_ms:
-        verdict = f"it ran{_on(last.executor)}{_lateness(last)}{attempts}, and {ended_as(last)}"
+        lateness_ms = max(0, last.started_ms - due_at_ms(last))
+        lateness = f", {format_ms(lateness_ms)} late" if not last.trigger else ""
+        verdict = f"it ran{_on(last.executor)}{lateness}{attempts}, and {ended_as(last)}"
     else:
         verdict = (
             f"it was begun{_on(last.executor)}{attempts}, was not started, and {ended_as(last)}"
@@ -156,14 +155,12 @@ def _ended_verdict(rows: list[Row]) -> str:
     verdict += _with_tries(ended[: ended.index(last)])
     late = [row for row in rows if row.kind is RowKind.AMENDMENT]
     if late:
-        verdict += f"; late report: {_late_report(late[-1])}"
+        row = late[-1]
+        became = f" {row.state.label} after all"
+        if row.state is LaunchState.LOST:
+            became = f", {sentence(row.note, row.detail)}"
+        verdict += f"; late report: attempt {row.attempt}{became}"
     return verdict
-
-
-def _late_report(row: Row) -> str:
-    if row.state is LaunchState.LOST:
-        return f"attempt {row.attempt}, {sentence(row.note, row.detail)}"
-    return f"attempt {row.attempt} {row.state.label} after all"
 
 
 def _newest_that_began(ended: list[Row]) -> Row:
@@ -181,11 +178,6 @@ def _with_tries(ended: list[Row]) -> str:
     said = [end_of_attempt(row) for row in ended if row.begun_index and may_be_tried_again(row)]
     more = f"; and {len(said) - TRIES_SHOWN} attempts before" if len(said) > TRIES_SHOWN else ""
     return "".join(f"; {one}" for one in said[-TRIES_SHOWN:]) + more
-
-
-def _lateness(row: Row) -> str:
-    lateness_ms = max(0, row.started_ms - due_at_ms(row))
-    return f", {format_ms(lateness_ms)} late" if not row.trigger else ""
 
 
 def _on(executor: str) -> str:
