@@ -156,13 +156,18 @@ class Backup:
             _log.debug("archive.refused", error=str(error))  # the next look checks
 
     async def _outlived(self) -> Collection[SegmentKey]:
-        """Return the next segment, in turn, if all its launches have enough newer ones."""
+        """Return the next segment, in turn, if it is on the disks and all its launches have enough
+        newer ones."""
         now_ms, newer = self._clock.mono_ms(), self._settings.keep_runs
         if not newer or now_ms < self._count_at_ms:
             return ()
         self._count_at_ms = now_ms + COUNT_MS
-        record = self._next_counted()
-        if record is None:
+        segments = self._applier.state.history.segments
+        keys = [record.key for record in segments.values() if record.is_history]
+        later = [key for key in keys if self._counted is None or key > self._counted]
+        self._counted = next(iter(later or keys), None)
+        record = segments[self._counted] if self._counted is not None else None
+        if record is None or not record.is_local:
             return ()
         try:
             is_outlived = await self._census.outlived(record, newer)
@@ -170,12 +175,3 @@ class Backup:
             _log.debug("archive.not_counted", error=str(error))
             return ()
         return (record.key,) if is_outlived else ()
-
-    def _next_counted(self) -> SegmentRecord | None:
-        """Return the segment after the last one that was counted, if it is on the disks."""
-        segments = self._applier.state.history.segments
-        keys = [record.key for record in segments.values() if record.is_history]
-        later = [key for key in keys if self._counted is None or key > self._counted]
-        self._counted = next(iter(later or keys), None)
-        record = segments[self._counted] if self._counted is not None else None
-        return record if record is not None and record.is_local else None

@@ -230,7 +230,11 @@ class Outputs:
             rows = [row for row in rows if row.attempt == kept.name.attempt]
             if any(row.output_bytes for row in rows):
                 break
-            if self._lacks_history(kept.name.launch.scheduled_s):
+            at_s, history = kept.name.launch.scheduled_s, self._applier.state.history
+            if any(
+                one.is_local and one.first_s <= at_s <= one.last_s and not self._ends.is_here(one)
+                for one in history.segments.values()
+            ):
                 return None
             await asyncio.sleep(LOOK_S)
         ended = next((row for row in reversed(rows) if row.output_bytes), None)
@@ -244,15 +248,6 @@ class Outputs:
         if kept.size > packed_bytes_max(ended.output_bytes):
             return f"its {kept.size} bytes are more than it wrote"
         return ended
-
-    def _lacks_history(self, scheduled_s: int) -> bool:
-        """Return whether a segment with launches of that time is missing on this replica."""
-        return any(
-            one.is_local
-            and one.first_s <= scheduled_s <= one.last_s
-            and not self._ends.is_here(one)
-            for one in self._applier.state.history.segments.values()
-        )
 
     async def _pull(self, path: Path, executor: str, ledger: str, kept: OfferedOutput) -> None:
         """Fetch a packed output into the file `path`.

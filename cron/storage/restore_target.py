@@ -66,7 +66,8 @@ class Target:
             self._check(note)
             self._is_open = True
             self._generation = note.generation if note is not None else 0
-            for folder in _missing(self.data):
+            missing = [one for one in (self.data, *self.data.parents) if not one.exists()]
+            for folder in reversed(missing):  # the outermost first
                 folder.mkdir()
                 self._made.append(folder)
                 sync_directory(folder.parent)
@@ -149,8 +150,3 @@ class Target:
         (self.data / NOTE).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # all is written; a note that reappears does no harm
             sync_directory(self.data)
-
-
-def _missing(folder: Path) -> list[Path]:
-    """Return the missing ones of the folder and its parents, outermost first."""
-    return [one for one in reversed((folder, *folder.parents)) if not one.exists()]

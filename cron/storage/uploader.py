@@ -339,8 +339,13 @@ class Uploader:
         return Trouble(self._lacks.since_ms or self._clock.wall_ms(), text)
 
     async def _store_snapshot(self) -> None:
-        """Store the newest snapshot whose segments are all stored or given up."""
-        for file in self._next_snapshots():
+        """Store the newest snapshot whose segments are all stored or given up, of those of this
+        generation that are newer than the store's. If history is sealed faster than it is stored,
+        the newest of all is never ready."""
+        backup, generation = self._history.backup, self._applier.state.epoch.generation
+        stored = (backup.generation, backup.index)
+        ours = [one for one in self._local.snapshots() if one.header.generation == generation]
+        for file in [one for one in ours if (generation, one.header.index) > stored]:
             outline = await self._outline_of(file)
             named = [one for one in self._records() if name_of(one) in outline.segments]
             waits_for = [record for record in named if not record.is_stored]
@@ -382,15 +387,6 @@ class Uploader:
         )
         if await self._submit(stored):
             _log.info("snapshot.stored", index=header.index, bytes=outline.file.file_bytes)
-
-    def _next_snapshots(self) -> list[SnapshotFile]:
-        """Return the snapshots of this generation on our disk that are newer than the store's,
-        newest first. If history is sealed faster than it is stored, the newest is never ready.
-        """
-        backup, generation = self._history.backup, self._applier.state.epoch.generation
-        stored = (backup.generation, backup.index)
-        files = [one for one in self._local.snapshots() if one.header.generation == generation]
-        return [one for one in files if (one.header.generation, one.header.index) > stored]
 
     async def _outline_of(self, file: SnapshotFile) -> Outline:
         """Return the outline of a snapshot, which is read only once."""
