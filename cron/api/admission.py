@@ -112,7 +112,10 @@ class Admission:
             caller = self.caller(shown)
             if caller.is_anonymous:  # it may be a replica, too
                 return caller, request
-            _check_kind(rpc, caller)
+            if caller.kind not in rpc.roles:
+                denied = rpc.name if caller.kind in (REPLICA, PERSON) else "Admin"
+                hint = "people and executors have certificates of their own; `raftcron certs issue`"
+                raise NotAllowed(f"{caller} may not use {denied}", hint)
             request = checked(request)
             return caller, _signed(rpc, request, caller, self._rules())
         except NotAllowed as error:
@@ -212,14 +215,6 @@ def _origin(proof: str, shown: Shown) -> str:
 def name_of(identity: Identity) -> str:
     """Return how the record names who made a change: people by their name alone."""
     return identity.name if identity.kind == PERSON else f"{identity.kind} {identity.name}"
-
-
-def _check_kind(rpc: Rpc[Any, Any], caller: Caller) -> None:
-    if caller.kind in rpc.roles:
-        return
-    denied = rpc.name if caller.kind in (REPLICA, PERSON) else "Admin"
-    hint = "people and executors have certificates of their own; `raftcron certs issue`"
-    raise NotAllowed(f"{caller} may not use {denied}", hint)
 
 
 def _signed(rpc: Rpc[Any, Any], request: Q, caller: Caller, rules: AccessRules) -> Q:

@@ -193,7 +193,8 @@ class Guard(grpc.aio.ServerInterceptor):
                     await refuse(context, error)
 
             rows = served(admitted, context)
-            if isinstance(request, Request) and self._is_proven(context):
+            is_proven = self._cell is not None or bool(_said(context).get(AUTHORIZATION))
+            if isinstance(request, Request) and is_proven:  # its caller may lose what it may
                 rows = self._while_allowed(rows, is_allowed)
             async for one in rows:
                 yield one
@@ -224,16 +225,15 @@ class Guard(grpc.aio.ServerInterceptor):
             await asyncio.wait((following,))
             await rows.aclose()
 
-    def _is_proven(self, context: Context) -> bool:
-        """Whether a caller shows who it is, and may lose what it may."""
-        return self._cell is not None or bool(_said(context).get(AUTHORIZATION))
-
     async def _admitted(self, request: Any, context: Context, method: str) -> Any:
         """Return the request of a caller who may, signed; else end the call."""
         try:
             return self._admit(request, context, method)
         except CronError as error:
-            self._note(context, error)
+            # A person has to end it, and some clients try again several times a second.
+            if isinstance(error, NotAllowed) and str(error) != self._noted:
+                self._noted = str(error)
+                log.warning("caller.refused", address=context.peer(), error=str(error))
             await refuse(context, error)
 
     def _admit(self, request: Any, context: Context, method: str) -> Any:
@@ -268,9 +268,3 @@ class Guard(grpc.aio.ServerInterceptor):
             self._admission.caller(shown)
             return request
         return self._admission.admit(rpc, request, shown)
-
-    def _note(self, context: Context, error: CronError) -> None:
-        """Log a refusal that a person has to end; some clients try again several times a second."""
-        if isinstance(error, NotAllowed) and str(error) != self._noted:
-            self._noted = str(error)
-            log.warning("caller.refused", address=context.peer(), error=str(error))

@@ -122,18 +122,14 @@ def check_free(address: str) -> int:
             f"client address {address} cannot be used: {reason}",
             "another process may have the port; `client` in the configuration names another",
         ) from error
-    addresses = {str(place[0]) for *_, place in found}
-    _warn_of_loopback(host, sorted(addresses))
-    return len(addresses)
-
-
-def _warn_of_loopback(host: str, addresses: list[str]) -> None:
-    """Say so where a name, which others know for another address, is one of loopback here: Debian
-    gives a machine's own name the address 127.0.1.1."""
+    addresses = sorted({str(place[0]) for *_, place in found})
+    # A name, which others know for another address, may be one of loopback here: Debian gives a
+    # machine's own name the address 127.0.1.1.
     is_name = host != "localhost" and host not in addresses
     if is_name and all(ipaddress.ip_address(one).is_loopback for one in addresses):
         hint = "`client` and `raft` in the configuration may be 0.0.0.0:PORT"
         _log.warning("listening.on_loopback", name=host, addresses=addresses, hint=hint)
+    return len(addresses)
 
 
 class _Waiting:

@@ -105,9 +105,16 @@ class _Answers:
         return call
 
     async def _answer(self, rpc: Rpc[Any, Any], request: Any, context: Context) -> Any:
-        """Return what the Backend answers."""
+        """Return what the Backend answers to a request in its canonical form.
+
+        Raises:
+            InvalidInput, LimitExceeded: it could not be read, or is not allowed. And what the
+                Backend raises.
+        """
         with reading(context.invocation_metadata() or ()) as read:
-            result = await self._calls.answer(rpc, _canonical(request))
+            if isinstance(request, InvalidInput):
+                raise request
+            result = await self._calls.answer(rpc, checked(request))
         if read.behind is not None:
             context.set_trailing_metadata(((BEHIND, encode(read.behind).decode()),))
         return result
@@ -139,14 +146,3 @@ def _reader(rpc: Rpc[Any, Any]) -> Callable[[bytes], Request | InvalidInput]:
         return request
 
     return read
-
-
-def _canonical(request: Request | InvalidInput) -> Request:
-    """Return a request in its canonical form.
-
-    Raises:
-        InvalidInput, LimitExceeded: it could not be read, or is not allowed.
-    """
-    if isinstance(request, InvalidInput):
-        raise request
-    return checked(request)

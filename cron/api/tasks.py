@@ -297,10 +297,8 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
         if not self.handler and not self.queue:
             raise InvalidInput("a task names a handler or a queue", "say which handler runs it")
         _bounded(self.queue or self.handler, self.key)
-        if self.after or self.after_any:
-            self._check_follows()
-
-    def _check_follows(self) -> None:
+        if not (self.after or self.after_any):
+            return
         follows = self.follows
         checks.between(
             len(follows), 0, limits.PREDECESSORS_MAX, "number of tasks that it comes after"
@@ -324,11 +322,6 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     def full_group(self) -> str:
         """Return `tenant/group`, "" without one."""
         return f"{self.tenant or DEFAULT_TENANT}/{self.group}" if self.group else ""
-
-    @property
-    def tries_said(self) -> int:
-        """Return how many attempts it may have, 0 where its queue says it."""
-        return self.tries or self.retries + 1
 
     @property
     def follows(self) -> list[str]:
