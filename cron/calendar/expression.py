@@ -108,16 +108,6 @@ def parse(text: str) -> Expression:
             limits.EXPRESSION_BYTES_MAX + 1,
             "split it into several jobs",
         )
-    _refuse_strange_characters(text)
-    tokens = [(match.group(), match.start() + 1) for match in _TOKEN.finditer(text)]
-    if not tokens:
-        raise ScheduleError("schedule is empty", 1, _FIVE_HINT)
-    if tokens[0][0].startswith("@"):
-        return _parse_at(tokens)
-    return _parse_fields(tokens, len(text) + 1)
-
-
-def _refuse_strange_characters(text: str) -> None:
     for column, character in enumerate(text, 1):
         if not (" " <= character <= "~" or character == "\t"):
             raise ScheduleError(
@@ -125,6 +115,12 @@ def _refuse_strange_characters(text: str) -> None:
                 column,
                 "schedules are ASCII, with blanks or tabs between fields",
             )
+    tokens = [(match.group(), match.start() + 1) for match in _TOKEN.finditer(text)]
+    if not tokens:
+        raise ScheduleError("schedule is empty", 1, _FIVE_HINT)
+    if tokens[0][0].startswith("@"):
+        return _parse_at(tokens)
+    return _parse_fields(tokens, len(text) + 1)
 
 
 def _parse_at(tokens: list[tuple[str, int]]) -> Expression:

@@ -131,7 +131,13 @@ def parse_special(kind: Kind, part: str, column: int) -> Special | None:
     """
     of_month, of_week = read_of_month(part), read_of_week(part)
     if kind is DAY_OF_MONTH and of_month is not None:
-        return _checked_of_month(part, of_month, column)
+        if of_month.number:
+            _parse_number(kind, str(max(of_month.number, 0)), column, part)
+        if of_month.back > BACK_MAX:
+            message = f"{kind.name} {part} is in no month"
+            hint = f"write L-1 to L-{BACK_MAX}, or L for the last day"
+            raise ScheduleError(message, column, hint)
+        return of_month
     if kind is DAY_OF_WEEK and of_week is not None:
         if of_week.nth < 0 or of_week.nth > NTH_MAX:
             message = f"{kind.name} {part} is in no month"
@@ -141,16 +147,6 @@ def parse_special(kind: Kind, part: str, column: int) -> Special | None:
     if kind in (DAY_OF_MONTH, DAY_OF_WEEK):
         _refuse_misplaced(kind, part, column)
     return None
-
-
-def _checked_of_month(part: str, special: Special, column: int) -> Special:
-    if special.number:
-        number = max(special.number, 0)
-        _parse_number(DAY_OF_MONTH, str(number), column, part)
-    if special.back > BACK_MAX:
-        message = f"{DAY_OF_MONTH.name} {part} is in no month"
-        raise ScheduleError(message, column, f"write L-1 to L-{BACK_MAX}, or L for the last day")
-    return special
 
 
 def _refuse_misplaced(kind: Kind, part: str, column: int) -> None:
@@ -179,7 +175,10 @@ def _refuse_misplaced(kind: Kind, part: str, column: int) -> None:
 
 
 def _parse_part(kind: Kind, part: str, column: int) -> tuple[str, int]:
-    _refuse_foreign(kind, part, column)
+    hashed = _HASHED.fullmatch(part)
+    if hashed:  # H and R of other crons
+        hint = f"write ?{hashed['rest']}, alone in its field: the choice is made once and kept"
+        raise ScheduleError(f"{kind.name} {part} is not part of crontab(5)", column, hint)
     body, slash, step_text = part.partition("/")
     low_text, dash, high_text = body.partition("-")
     if kind is MINUTE and not low_text and dash:
@@ -311,14 +310,6 @@ def is_foreign(text: str) -> bool:
     """Return whether a text is syntax that not every cron has: L, W, #, H or R."""
     specials = (read_of_month, read_of_week, meant_last)
     return _HASHED.fullmatch(text) is not None or any(read(text) for read in specials)
-
-
-def _refuse_foreign(kind: Kind, part: str, column: int) -> None:
-    """Refuse H and R of other crons; the hint has an equivalent."""
-    hashed = _HASHED.fullmatch(part)
-    if hashed:
-        hint = f"write ?{hashed['rest']}, alone in its field: the choice is made once and kept"
-        raise ScheduleError(f"{kind.name} {part} is not part of crontab(5)", column, hint)
 
 
 def _refuse_unlogged(part: str, column: int) -> None:

@@ -94,20 +94,17 @@ class Load:
         for (resolved, zone_name, every_s), weight in pending.items():
             if not weight:
                 continue
-            if every_s:
-                self._enter_every(every_s, weight)
-            else:
+            if not every_s:
                 self._enter_fields(resolved, zone_name, weight)
-
-    def _enter_every(self, every_s: int, weight: int) -> None:
-        minutes, rest = divmod(every_s, _MINUTE_S)
-        if not rest and DAY_MIN % minutes == 0:
-            cells, load = range(0, DAY_MIN, minutes), UNIT * weight
-        else:
-            # Its minutes change from day to day, so it counts equally for all of them.
-            cells, load = range(DAY_MIN), UNIT * _MINUTE_S // every_s * weight
-        for season in range(len(SEASONS)):
-            self._enter_daily(season, cells, load)
+                continue
+            minutes, rest = divmod(every_s, _MINUTE_S)
+            if not rest and DAY_MIN % minutes == 0:
+                cells, load = range(0, DAY_MIN, minutes), UNIT * weight
+            else:
+                # Its minutes change from day to day, so it counts equally for all of them.
+                cells, load = range(DAY_MIN), UNIT * _MINUTE_S // every_s * weight
+            for season in range(len(SEASONS)):
+                self._enter_daily(season, cells, load)
 
     def _enter_fields(self, resolved: str, zone_name: str, weight: int) -> None:
         fields = parse(resolved).fields
