@@ -96,7 +96,12 @@ def backfill_command(
         needs_yes = len(plan.launches) > limits.BACKFILL_WITHOUT_YES_MAX and not yes
         if dry_run or needs_yes or not plan.launches:
             _show_backfill(settings, plan, "would launch")
-        _note_before(settings, plan)
+        if plan.before:  # of launches that are older than the job nothing was skipped
+            verb = "is" if plan.before == 1 else "are"
+            count = f"{plan.before:,} of {render.number(len(plan.launches), 'launch', 'launches')}"
+            when = f"{show_s(plan.applied_s)}, when the job was first applied"
+            note = f"{count} {verb} from before {when}; a later --from leaves them out"
+            settings.show_notes([note])
         if needs_yes and not dry_run:
             raise InvalidInput(
                 f"backfill of {len(plan.launches)} launches needs --yes, nothing was launched",
@@ -120,15 +125,6 @@ def _show_backfill(settings: Settings, report: BackfillReport, what: str) -> Non
         settings.show_row(row, f"{what}: {short_job_name(launch)}")
     if not report.launches and not settings.is_json:
         render.line("nothing to launch in this period")
-
-
-def _note_before(settings: Settings, plan: BackfillReport) -> None:
-    """Say how many launches of a plan are older than the job: for these nothing was skipped."""
-    if plan.before:
-        verb = "is" if plan.before == 1 else "are"
-        count = f"{plan.before:,} of {render.number(len(plan.launches), 'launch', 'launches')}"
-        when = f"{show_s(plan.applied_s)}, when the job was first applied"
-        settings.show_notes([f"{count} {verb} from before {when}; a later --from leaves them out"])
 
 
 @click.command("kill")

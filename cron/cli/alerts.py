@@ -9,7 +9,6 @@ import click
 
 from cron.api import table
 from cron.api.alerts import (
-    AlertChange,
     AlertsQuery,
     AlertView,
     ApplyAlertsRequest,
@@ -153,17 +152,13 @@ def apply_command(settings: Settings, file: str, *, dry_run: bool) -> None:
         return
     for change in report.changes:
         if change.action != "unchanged":
-            render.line(_change_line(change, is_plan=dry_run))
+            verb = f"would be {change.action}" if dry_run else change.action
+            texts = [text for text in (change.before, change.after) if text]
+            what = f": {' -> '.join(texts)}" if texts else ""
+            render.line(f"{change.what} {change.name} {verb}{what}")
     if all(change.action == "unchanged" for change in report.changes):
         render.line("nothing changes" if dry_run else "nothing changed")
     settings.show_notes(report.notes)
-
-
-def _change_line(change: AlertChange, *, is_plan: bool) -> str:
-    verb = f"would be {change.action}" if is_plan else change.action
-    texts = [text for text in (change.before, change.after) if text]
-    what = f": {' -> '.join(texts)}" if texts else ""
-    return f"{change.what} {change.name} {verb}{what}"
 
 
 @alerts_command.command("list")

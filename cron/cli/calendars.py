@@ -8,7 +8,6 @@ import click
 
 from cron.api import table
 from cron.api.calendars import (
-    ApplyCalendarReport,
     ApplyCalendarRequest,
     CalendarsQuery,
     CalendarView,
@@ -68,11 +67,7 @@ def apply_command(settings: Settings, name: str, file: str, *, dry_run: bool) ->
     keys = "calendar action days=day_count added removed jobs is_dry_run"
     if settings.is_json:
         render.json_lines([render.row_of(report, keys)])
-    else:
-        _show_report(report)
-
-
-def _show_report(report: ApplyCalendarReport) -> None:
+        return
     days = render.number(report.day_count, "day")
     would = "would be " if report.is_dry_run else ""
     render.line(f"calendar {report.calendar}, {days}: {would}{report.action}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -136,11 +136,14 @@ def _carry(settings: Settings, source: Source, *, is_once: bool) -> None:
     """Carry until a signal, or until the source is empty; say what was done."""
     from launcher.client.carrying import carry
 
+    def tell(counts: Counts) -> None:
+        if counts.refused:
+            render.line(f"{source.name}: {counts.refused} refused and set aside", err=True)
+
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     signal.signal(signal.SIGINT, lambda number, frame: stop.set())
     render.line(f"{source.name}: started", err=True)
-    tell = _teller(source.name)
     try:
         with _unavailable(source):
             counts = carry(source, stop, is_once=is_once, tell=tell)
@@ -159,16 +162,6 @@ def _unavailable(source: Source) -> Iterator[None]:
         yield
     except source.faults as error:
         raise Unavailable(f"{source.name}: {error}") from error
-
-
-def _teller(name: str) -> Callable[[Counts], None]:
-    """Return what says on stderr that tasks were refused."""
-
-    def tell(counts: Counts) -> None:
-        if counts.refused:
-            render.line(f"{name}: {counts.refused} refused and set aside", err=True)
-
-    return tell
 
 
 @contextmanager

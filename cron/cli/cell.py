@@ -156,30 +156,24 @@ def audit_command(settings: Settings, job: str, since_ms: int) -> None:
     report = settings.ask(table.AUDIT, request)
     while report.tasks_next:
         later = msgspec.structs.replace(request, tasks_after=report.tasks_next)
-        report = _with_part(report, settings.ask(table.AUDIT, later))
+        part = settings.ask(table.AUDIT, later)
+        counts = ("tasks", "tasks_open", "tasks_ran", "tasks_dropped", "tasks_lost")
+        added = {name: getattr(report, name) + getattr(part, name) for name in counts}
+        found = [*report.violations, *part.violations]
+        report = msgspec.structs.replace(
+            report, **added, violations=found, tasks_next=part.tasks_next
+        )
     if settings.is_json:
-        render.json_lines([audit_row(report)])
+        violations = [
+            job_keys(one.job) | render.row_of(one, "scheduled_at@scheduled_s kind message")
+            for one in report.violations
+        ]
+        row = render.row_of(report, _AUDIT_KEYS, ok=not violations, violations=violations)
+        render.json_lines([row])
     else:
         _show_audit(report)
     if report.violations:
         raise click.exceptions.Exit(exits.FAILED)
-
-
-def _with_part(report: AuditReport, part: AuditReport) -> AuditReport:
-    """Return a report with the tasks of its next part."""
-    counts = ("tasks", "tasks_open", "tasks_ran", "tasks_dropped", "tasks_lost")
-    added = {name: getattr(report, name) + getattr(part, name) for name in counts}
-    found = [*report.violations, *part.violations]
-    return msgspec.structs.replace(report, **added, violations=found, tasks_next=part.tasks_next)
-
-
-def audit_row(report: AuditReport) -> render.JsonRow:
-    """Return an audit as JSON."""
-    violations = [
-        job_keys(one.job) | render.row_of(one, "scheduled_at@scheduled_s kind message")
-        for one in report.violations
-    ]
-    return render.row_of(report, _AUDIT_KEYS, ok=not violations, violations=violations)
 
 
 def _show_audit(report: AuditReport) -> None:

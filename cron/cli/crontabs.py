@@ -215,7 +215,11 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
         errors += reading.error_count
         warnings += reading.warning_count
     if settings.is_json:
-        render.json_lines(problem_row(problem) for problem in problems)
+        keys = "file line? column? severity message hint?"
+        render.json_lines(
+            render.row_of(one, keys, severity=one.mark.removesuffix(": ") or "error")
+            for one in problems
+        )
     else:
         for problem in problems:
             render.problem(problem, to_stderr=False)
@@ -225,12 +229,6 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
         render.line(", ".join(render.number(count, what) for count, what in counted))
     if errors:
         raise click.exceptions.Exit(exits.USAGE)
-
-
-def problem_row(problem: Problem) -> render.JsonRow:
-    """Return an error, warning or note as JSON."""
-    severity = problem.mark.removesuffix(": ") or "error"
-    return render.row_of(problem, "file line? column? severity message hint?", severity=severity)
 
 
 STDIN: Final = "-"

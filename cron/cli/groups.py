@@ -115,20 +115,15 @@ def close_command(settings: Settings, group: str, **said: Any) -> None:
     options = {name.removeprefix("on_complete_"): value for name, value in said.items()}
     hook = None
     if options["handler"] or options["queue"]:
-        hook = _hook(group, options)
+        tenant, word = tasks.group_name(group).split("/")
+        fields = {name: value for name, value in options.items() if value}
+        hook = tasks.TaskSubmission(**({"tenant": tenant, "key": f"{word}.complete"} | fields))
     elif options["payload"] is not None or options["key"]:
         raise click.UsageError("name its handler with --on-complete-handler, or a queue")
     _show(
         settings,
         settings.ask(table.CLOSE_GROUP, groups.CloseGroupRequest(name=group, on_complete=hook)),
     )
-
-
-def _hook(group: str, said: dict[str, Any]) -> tasks.TaskSubmission:
-    """Return the task that follows a group, of the group's tenant."""
-    tenant, word = tasks.group_name(group).split("/")
-    fields = {name: value for name, value in said.items() if value}
-    return tasks.TaskSubmission(**({"tenant": tenant, "key": f"{word}.complete"} | fields))
 
 
 @group_command.command("cancel")

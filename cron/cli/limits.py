@@ -153,7 +153,9 @@ def remove_command(settings: Settings, /, **said: Any) -> None:
 
 
 def _show(settings: Settings, view: LimitView, what: str) -> None:
-    limits = describe_limits(view) or "not limited"
+    named = zip(LIMITS.columns[1:], LIMITS.cells(view)[1:], strict=True)
+    set_ones = [f"{name} {cell}" for name, cell in named if cell not in ("-", NO_LIMIT)]
+    limits = ", ".join(set_ones) or "not limited"
     settings.show_row(limit_row(view) | {"notes": view.notes}, f"{_whose(view)}: {what}{limits}")
     settings.show_notes(view.notes)
 
@@ -208,9 +210,3 @@ LIMITS: Final = render.Listing[LimitView](
     },
     nothing="no limits",
 )
-
-
-def describe_limits(view: LimitView) -> str:
-    """Return limits in one line, "" where there are none."""
-    named = zip(LIMITS.columns[1:], LIMITS.cells(view)[1:], strict=True)
-    return ", ".join(f"{name} {cell}" for name, cell in named if cell not in ("-", NO_LIMIT))

@@ -48,7 +48,8 @@ def logs_command(settings: Settings, launch: str, follow: bool, raw: bool) -> No
     with settings.client() as client:
         launch = newest_of(client, launch, has_begun=True)
         name, attempt = split_attempt(launch)
-        wanted = OutputQuery(launch=name, attempt=attempt, part=split_part(launch))
+        part = parse_attempt_name(launch[:400]).part  # what is behind its /, 1 for none
+        wanted = OutputQuery(launch=name, attempt=attempt, part=part)
         out = _Out(wanted.launch, is_json=settings.is_json, is_raw=raw)
         view = _print_all(client, wanted, out, follow=follow)
     if view is not None and view.store:
@@ -94,11 +95,6 @@ def split_attempt(text: str) -> tuple[str, int]:
     except BadName as error:
         raise InvalidInput(str(error), "`raftcron history` prints the names") from error
     return str(name.launch), name.attempt if "#" in text else 0
-
-
-def split_part(text: str) -> int:
-    """Return the part behind the / of a name that `split_attempt` could read, 1 for none."""
-    return parse_attempt_name(text[:400]).part
 
 
 class _Out:

@@ -155,6 +155,7 @@ def _coming(job: str, schedule: Schedule, after_s: int, count: int) -> Coming:
 
 def _row(one: Coming, at_s: int) -> render.JsonRow:
     names = job_keys(one.job) if one.job else {"job": None, "tenant": None}
+    ends_ms = one.paused_until_ms
     return {
         "scheduled_at": format_s(at_s),
         **names,
@@ -163,14 +164,10 @@ def _row(one: Coming, at_s: int) -> render.JsonRow:
         "zone": one.zone,
         "schedule": one.schedule,
         "resolved": one.resolved or None,
-        "paused": _is_paused(one, at_s),
+        # Whether it would be skipped because the job is paused now.
+        "paused": one.paused and (not ends_ms or at_s * 1000 < ends_ms),
         "follows": one.follows,
     }
-
-
-def _is_paused(one: Coming, at_s: int) -> bool:
-    """Return whether an instant would be skipped because its job is paused now."""
-    return one.paused and (not one.paused_until_ms or at_s * 1000 < one.paused_until_ms)
 
 
 def _local(one: Coming, at_s: int) -> str:

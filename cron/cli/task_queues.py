@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cron.api import table
-from cron.api.task_queues import PutQueuesRequest, QueueChange, TaskQueuesQuery, TaskQueueView
+from cron.api.task_queues import PutQueuesRequest, TaskQueuesQuery, TaskQueueView
 from cron.cli import render
 from cron.cli.options import Settings, asks_cell, first_option, not_empty, stale_option, word_option
 from cron.cli.times import show_length
@@ -76,16 +76,12 @@ def apply_command(
         return
     for change in report.changes:
         if change.action != "unchanged":
-            render.line(_change_line(change, is_plan=dry_run))
+            verb = f"would be {change.action}" if dry_run else change.action
+            what = f" ({', '.join(change.what)})" if change.what else ""
+            note = f": {change.note}" if change.note else ""
+            render.line(f"queue {short_job_name(change.queue)} {verb}{what}{note}")
     if all(change.action == "unchanged" for change in report.changes):
         render.line("nothing changes" if dry_run else "nothing changed")
-
-
-def _change_line(change: QueueChange, *, is_plan: bool) -> str:
-    verb = f"would be {change.action}" if is_plan else change.action
-    what = f" ({', '.join(change.what)})" if change.what else ""
-    note = f": {change.note}" if change.note else ""
-    return f"queue {short_job_name(change.queue)} {verb}{what}{note}"
 
 
 @click.command("list")
