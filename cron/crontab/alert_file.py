@@ -80,7 +80,9 @@ def parse_alert_file(text: str, *, file: str = "alerts.toml") -> AlertFile:
     rules: dict[str, Rule] = {}
     for kind in ("channel", "rule"):  # rules name channels
         for number, table in enumerate(_tables(document, kind, text, file, problems), 1):
-            what = f"{kind} {_shown_name(table, number)}"
+            name = table.values.get("name")
+            shown = name[:80] if isinstance(name, str) and name else f"number {number}"
+            what = f"{kind} {shown}"
             try:
                 if kind == "channel":
                     _add(channels, _channel(table.values))
@@ -150,11 +152,6 @@ def _line_of(text: str, word: str) -> int:
     shape = re.compile(rf"""[ \t]*(?:\[\[?[ \t]*)?["']?{re.escape(word)}["']?[ \t]*[]=.]""")
     lines = (number for number, line in enumerate(text.split("\n"), 1) if shape.match(line))
     return next(lines, 0)
-
-
-def _shown_name(table: _Table, number: int) -> str:
-    name = table.values.get("name")
-    return name[:80] if isinstance(name, str) and name else f"number {number}"
 
 
 def _add(known: dict[str, Any], one: Channel | Rule) -> None:

@@ -54,7 +54,8 @@ def parse_condition(text: str) -> Condition:
     if kind is None:
         near = difflib.get_close_matches(word.lower().replace("_", "-"), list(_KINDS), 1, 0.5)
         guess = f"did you mean {near[0]}? " if near else ""
-        raise InvalidInput(f"alert {text[:40]!r} is not known", f"{guess}known are {_known()}")
+        known = " ".join(map(_example, AlertKind))
+        raise InvalidInput(f"alert {text[:40]!r} is not known", f"{guess}known are {known}")
     if colon and not value:
         raise InvalidInput(f"alert {text[:40]!r} ends with a colon", f"write {_example(kind)}")
     if kind is AlertKind.FAILED:
@@ -138,7 +139,3 @@ def _example(kind: AlertKind) -> str:
     if kind in _TIMED or kind in _DEFAULT_S:
         return f"{kind.label}:10m"
     return kind.label
-
-
-def _known() -> str:
-    return " ".join(map(_example, AlertKind))

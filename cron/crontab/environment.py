@@ -100,7 +100,12 @@ class Environment:
             return
         if name == "CRON_TZ":
             self._zone_line = self._zone_line or line
-            self._set_zone(value, line, column)
+            try:
+                zone(value)
+            except ScheduleError as error:
+                self._problems.error(line, column, str(error), error.hint)
+            else:
+                self.zone_name = value
         else:
             self.set(name, value, line, column)
 
@@ -171,14 +176,6 @@ class Environment:
         if self._zone_line:
             message += f" as far as CRON_TZ on line {self._zone_line}"
         self._problems.warn(line, 1, message, TZ_HINT)
-
-    def _set_zone(self, value: str, line: int, column: int) -> None:
-        try:
-            zone(value)
-        except ScheduleError as error:
-            self._problems.error(line, column, str(error), error.hint)
-            return
-        self.zone_name = value
 
     def _unquoted(self, name: str, written: str, line: int, column: int) -> str | None:
         written = written.rstrip(" \t")

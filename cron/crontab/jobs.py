@@ -116,7 +116,12 @@ class JobList:
             self._problems.warn(option.line, option.value_column, message, "remove that line")
 
     def _has_room(self, declared: Declaration) -> bool:
-        size = _size_bytes(declared)
+        # It is the approximate size: characters, or bytes when it is near the limit.
+        texts = [declared.script, declared.stdin, *(text for line in declared.env for text in line)]
+        size = sum(map(len, texts)) + len(declared.payload)
+        if size * 4 > limits.JOB_BYTES_MAX:
+            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+            size += len(declared.payload)
         self._total_bytes += size
         fault = ("", "")
         if size > limits.JOB_BYTES_MAX:
@@ -201,16 +206,6 @@ def default_deadline_s(expression: Expression) -> int:
     return min(max(period_s, limits.DEADLINE_S_DEFAULT_MIN), limits.DEADLINE_S_DEFAULT_MAX)
 
 
-def _size_bytes(declared: Declaration) -> int:
-    """Return the approximate size of a job: characters, or bytes when it is near the limit."""
-    texts = [declared.script, declared.stdin, *(text for line in declared.env for text in line)]
-    size = sum(map(len, texts)) + len(declared.payload)
-    if size * 4 > limits.JOB_BYTES_MAX:
-        size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-        size += len(declared.payload)
-    return size
-
-
 def _job(name: str, declared: Declaration) -> Job:
     """Return the job; without a deadline it gets one period and the time of all retries."""
     policies = declared.policies
@@ -218,7 +213,9 @@ def _job(name: str, declared: Declaration) -> Job:
     schedule = declared.expression.schedule(declared.zone)
     if bounds := bounds_of(policies.values, declared.zone):
         schedule = msgspec.structs.replace(schedule, bounds=bounds)
-    alerts = JobAlerts(**policies.fields(JobAlerts), mail_to=_mail_to(declared))
+    # A handler's job has no MAILTO: a command alone prints something.
+    mail_to = "" if "handler" in policies.values else dict(declared.env).get(MAILTO, "")
+    alerts = JobAlerts(**policies.fields(JobAlerts), mail_to=mail_addresses(mail_to)[0])
     if alerts.conditions or alerts.mail_to:
         fields["alerts"] = alerts
     job = Job(schedule=schedule, work=_work(declared), line=declared.line, **fields)
@@ -230,13 +227,6 @@ def _job(name: str, declared: Declaration) -> Job:
         period_s = default_deadline_s(declared.expression)
         deadline_s = deadline_with_retries_s(period_s, job.retry, timeout_ms, job.jitter_s)
     return msgspec.structs.replace(job, work=work, deadline_s=deadline_s)
-
-
-def _mail_to(declared: Declaration) -> tuple[str, ...]:
-    """Return the addresses that get what a command prints; a handler's job has no MAILTO."""
-    if "handler" in declared.policies.values:
-        return ()
-    return mail_addresses(dict(declared.env).get(MAILTO, ""))[0]
 
 
 def _work(declared: Declaration) -> WorkSpec:

@@ -56,7 +56,8 @@ def _keys(job: Job) -> Iterator[tuple[str, Any]]:
     yield from _bounds(job)
     yield "user", work.user or None
     yield "cwd", work.cwd or None
-    yield "timeout", _timeout(work)
+    has_timeout = work.timeout_ms < NO_TIMEOUT_MS
+    yield "timeout", _duration(work.timeout_ms) if has_timeout else "none"
     yield "heartbeat", _duration(work.heartbeat_ms)
     yield "overlap", _label(job.overlap, Overlap.ALLOW)
     yield "concurrency", job.concurrency or None
@@ -110,12 +111,6 @@ def _bounds(job: Job) -> Iterator[tuple[str, Any]]:
         yield "start", format_time(bounds.start_s) if bounds.start_s else None
         yield "end", format_time(bounds.end_s) if bounds.end_s else None
         yield "calendar", calendar_text(bounds) or None
-
-
-def _timeout(work: WorkSpec) -> str | None:
-    if work.timeout_ms >= NO_TIMEOUT_MS:
-        return "none"
-    return _duration(work.timeout_ms)
 
 
 def _duration(length_ms: int) -> str | None:
