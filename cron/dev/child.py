@@ -185,7 +185,11 @@ def child_environment(
     Raises:
         ConfigError: a variable names a failpoint, or a process of `ids`, that does not exist.
     """
-    _check_variables(environment, ids)
+    known = {_VARIABLE, *(variable_of(name) for name in ids)}
+    for variable in environment:
+        if variable.startswith(_VARIABLE) and variable not in known:
+            hint = f"the processes of this cell are {', '.join(ids)}"
+            raise ConfigError(f"{variable}: no process has that name", hint)
     child = {k: v for k, v in environment.items() if not k.startswith(_VARIABLE)}
     child["PYTHONTZPATH"] = ""  # the tzdata package, pinned, and not what the host happens to have
     child[PARENT_VARIABLE] = str(parent)
@@ -214,11 +218,3 @@ def _meant_for(kind: str, text: str) -> str:
 
 def _name(piece: str) -> str:
     return piece.partition("=")[0]
-
-
-def _check_variables(environment: Mapping[str, str], ids: list[str]) -> None:
-    known = {_VARIABLE, *(variable_of(name) for name in ids)}
-    for variable in environment:
-        if variable.startswith(_VARIABLE) and variable not in known:
-            hint = f"the processes of this cell are {', '.join(ids)}"
-            raise ConfigError(f"{variable}: no process has that name", hint)

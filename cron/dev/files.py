@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from cron.config import ReplicaConfig, load_replica_config
+from cron.config import load_replica_config
 from cron.errors import ConfigError
 from launcher.address import DEV_REPLICAS as REPLICAS
 
@@ -240,7 +240,14 @@ def _check(folder: Path, ports: Ports) -> None:
     for n in range(1, REPLICAS + 1):
         path = folder / f"r{n}.toml"
         config = load_replica_config(path)
-        _check_replica(config, path, n, ports)
+        if config.id != f"r{n}":
+            raise ConfigError(f"{path}: id: {config.id}, but the file is r{n}'s", "correct id")
+        client, raft = f"{HOST}:{ports.client[n - 1]}", f"{HOST}:{ports.raft[n - 1]}"
+        if (config.client, config.raft) != (client, raft):
+            is_at = f"client {config.client} and raft {config.raft}"
+            hint = "addresses in r1.toml, r2.toml and r3.toml must agree"
+            hint += "; or give --data another folder"
+            raise ConfigError(f"{path}: {is_at}, but r1.toml says {client} and {raft}", hint)
         cells.setdefault(config.cell, path)
     for path in sorted(folder.glob("executor-*.toml")):
         cells.setdefault(_cell_of(path), path)
@@ -248,16 +255,6 @@ def _check(folder: Path, ports: Ports) -> None:
         named = ", ".join(f"{path.name} of {cell}" for cell, path in cells.items())
         hint = "give --data a folder of one cell, or correct `cell`"
         raise ConfigError(f"{folder}: files of several cells: {named}", hint)
-
-
-def _check_replica(config: ReplicaConfig, path: Path, number: int, ports: Ports) -> None:
-    if config.id != f"r{number}":
-        raise ConfigError(f"{path}: id: {config.id}, but the file is r{number}'s", "correct id")
-    wanted = f"{HOST}:{ports.client[number - 1]}", f"{HOST}:{ports.raft[number - 1]}"
-    if (config.client, config.raft) != wanted:
-        is_at = f"client {config.client} and raft {config.raft}"
-        hint = "addresses in r1.toml, r2.toml and r3.toml must agree; or give --data another folder"
-        raise ConfigError(f"{path}: {is_at}, but r1.toml says {wanted[0]} and {wanted[1]}", hint)
 
 
 def _cell_of(path: Path) -> str:

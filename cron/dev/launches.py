@@ -94,7 +94,12 @@ def format_launch(row: LaunchView) -> str:
     """Return one line: time of its end, launch, state, lateness, executor and what went wrong."""
     at_ms = row.finished_at_ms or row.ended_at_ms or row.started_at_ms
     state = click.style(f"{visible(row.state):<9}", fg=_COLOURS.get(row.state))
-    parts = [_clock(at_ms), visible(_name(row)), state]
+    attempt = f"#{row.attempt}" if row.attempt > 1 else ""
+    name = f"{short_job_name(row.launch)}{attempt}"
+    if row.count > 1:
+        last = datetime.fromtimestamp(row.last_s, UTC).strftime("%H:%M:%SZ")
+        name += f" and {row.count - 1} more until {last}"
+    parts = [_clock(at_ms), visible(name), state]
     if row.lateness_ms is not None:
         parts.append(f"{row.lateness_ms:+d} ms")
     parts += [visible(one) for one in (row.executor, row.reason) if one]
@@ -118,20 +123,10 @@ def format_summary(rows: list[LaunchView], now_ms: int, *, is_cut: bool) -> str:
     return f"{_clock(now_ms)}  {number} launches: {states}{late}"
 
 
-def _name(row: LaunchView) -> str:
-    attempt = f"#{row.attempt}" if row.attempt > 1 else ""
-    more = f" and {row.count - 1} more until {_second(row.last_s)}" if row.count > 1 else ""
-    return f"{short_job_name(row.launch)}{attempt}{more}"
-
-
 def _clock(at_ms: int) -> str:
     """Return the time of the day; the launch's name beside it has the date."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
     return moment.strftime("%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
-
-
-def _second(at_s: int) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%SZ")
 
 
 def refuse_strangers(cell: Asks, is_ours: Callable[[int], bool]) -> None:
@@ -172,12 +167,11 @@ class Leaders:
         leader = next((row for row in rows if row.role == "leader"), None)
         if leader is None or (self._last is not None and leader.term <= self._last.term):
             return
-        before, self._last = self._last, leader
-        after = "" if before is None else self._after(before, leader)
+        before, self._last, after = self._last, leader, ""
+        if before is not None:
+            died_ms = self._died_ms(before.id)
+            if before.since_ms < died_ms <= leader.since_ms:
+                after = f", {(leader.since_ms - died_ms) / 1000:.1f} s after {before.id}"
+            elif before.id != leader.id:
+                after = f"; {before.id} led before"
         self._say(f"{leader.id} leads now, term {leader.term}{after}")
-
-    def _after(self, before: StatusRow, leader: StatusRow) -> str:
-        died_ms = self._died_ms(before.id)
-        if before.since_ms < died_ms <= leader.since_ms:
-            return f", {(leader.since_ms - died_ms) / 1000:.1f} s after {before.id}"
-        return f"; {before.id} led before" if before.id != leader.id else ""
