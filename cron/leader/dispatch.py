@@ -62,7 +62,14 @@ class Dispatcher:
             elif reports_any(command, LaunchState.LAUNCHED):
                 hit("after-launched")
             elif isinstance(command, c.PutJobs):
-                self._forget_changed(state)
+                # The works of jobs that were changed or removed are forgotten. Those of other jobs
+                # stay the same objects, which streams do not send again.
+                self._current.clear()
+                self._works = {
+                    (number, revision): work
+                    for (number, revision), work in self._works.items()
+                    if number in state.by_number and state.by_number[number].revision == revision
+                }
             elif isinstance(command, c.Cancel):
                 for item, verdict in zip(command.items, result.items, strict=True):
                     launch = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
@@ -97,16 +104,6 @@ class Dispatcher:
             record, kill = state.executors.get(start.executor), kill_of(launch, start)
             if record is not None and kill is not None:
                 self._pool.order(record.executor, record.ledger, kills=[kill])
-
-    def _forget_changed(self, state: State) -> None:
-        """Forget the works of jobs that were changed or removed. The works of other jobs stay the
-        same objects, which streams do not send again."""
-        self._current.clear()
-        self._works = {
-            (number, revision): work
-            for (number, revision), work in self._works.items()
-            if number in state.by_number and state.by_number[number].revision == revision
-        }
 
     def orders(
         self,

@@ -163,7 +163,9 @@ def _is_new(state: State, recalled: RowReport) -> bool:
 def _remembered(executor: ExecutorRecord, recalled: RowReport) -> Row:
     """Return an attempt as its executor remembers it, with the part of it that ran there."""
     name, is_over = parse_attempt_name(recalled.name), recalled.status is Status.ENDED
-    launch, (state, reason) = name.launch, _ended(recalled)
+    launch, state = name.launch, state_of(recalled)
+    is_lost = recalled.status is Status.INTERRUPTED
+    reason = Reason.EXECUTOR_LOST if is_lost else recalled.reason
     part = Part(
         executor.number,
         state,
@@ -202,11 +204,6 @@ def _remembered(executor: ExecutorRecord, recalled: RowReport) -> Row:
         parts=(part,),
         row=recalled.row,
     )
-
-
-def _ended(fact: RowReport) -> tuple[LaunchState, Reason]:
-    is_lost = fact.status is Status.INTERRUPTED
-    return state_of(fact), Reason.EXECUTOR_LOST if is_lost else fact.reason
 
 
 def _epoch(text: str) -> Epoch:
@@ -282,7 +279,12 @@ def _doubtful_tasks(state: State, gathered: Gathered, to_s: int) -> Iterator[Tas
         if task.is_over:
             continue
         if task.job or task.name in gathered.strangers:
-            may_be_over = _may_be_over(state, gathered, task)
+            # It has a launch, or an executor remembers it: unless that is known to run still.
+            ran = gathered.by_job.get(task.job, []) if task.job else gathered.strangers[task.name]
+            runs_on = any(row.state is LaunchState.LAUNCHED for row in ran)
+            record = state.by_number.get(task.job)
+            rows = record.open.values() if record is not None else ()
+            may_be_over = not runs_on and all(row.state is LaunchState.DUE for row in rows)
         else:
             may_be_over = is_doubtful(state, task, to_s, ended)
             if not may_repeat(state, task):
@@ -296,16 +298,6 @@ def _doubtful_tasks(state: State, gathered: Gathered, to_s: int) -> Iterator[Tas
                 if not left[task.group] and state.groups[task.group].is_closed:
                     ended[task.group] = None
     yield from put_off
-
-
-def _may_be_over(state: State, gathered: Gathered, task: TaskRecord) -> bool:
-    """Return whether a task may be over that has a launch, or that an executor remembers: unless
-    its launch is known to run still."""
-    ran = gathered.by_job.get(task.job, []) if task.job else gathered.strangers[task.name]
-    runs_on = any(row.state is LaunchState.LAUNCHED for row in ran)
-    record = state.by_number.get(task.job)
-    rows = record.open.values() if record is not None else ()
-    return not runs_on and all(row.state is LaunchState.DUE for row in rows)
 
 
 def _doubtful(state: State) -> dict[int, tuple[c.Key, ...]]:
