@@ -135,7 +135,13 @@ class ExecutorGrants:
             withheld += [one for one in offer.handlers if one not in handlers]
             if handlers or not offer.handlers:
                 kept.append(msgspec.structs.replace(offer, handlers=handlers))
-        given = _labels(grant, claimed)
+        named = dict(grant.labels)
+        given = dict(claimed) if named.pop(ANY, None) is not None else {}
+        for name, value in named.items():
+            if value != ANY:
+                given[name] = value
+            elif name in claimed:
+                given[name] = claimed[name]
         wrong = [(name, one) for name, one in claimed.items() if given.get(name) != one]
         refused = [f"label {name}={one}" if one else f"label {name}" for name, one in wrong]
         refused += [f"handler {one}" for one in withheld]
@@ -146,14 +152,3 @@ class ExecutorGrants:
         return Granted(
             given, tuple(kept), has_commands, users, tuple(refused), tuple(sorted({*withheld}))
         )
-
-
-def _labels(grant: ExecutorGrant, claimed: Mapping[str, str]) -> dict[str, str]:
-    given = dict(grant.labels)
-    found = dict(claimed) if given.pop(ANY, None) is not None else {}
-    for name, value in given.items():
-        if value != ANY:
-            found[name] = value
-        elif name in claimed:
-            found[name] = claimed[name]
-    return found

@@ -31,7 +31,11 @@ class FreshStart:
         self._had_raft = (data / "raft").is_dir()
         self._had_lock = (data / "raft" / _LOCK).exists()
         found = [path for path in self._found() if path.name != "raft"]
-        self._stays = [path for path in found if _is_empty(path) and not self._kept(path).exists()]
+        self._stays = [
+            path
+            for path in found
+            if path.is_dir() and not any(path.iterdir()) and not self._kept(path).exists()
+        ]
         for path in found:
             if path not in self._stays:
                 self._aside.mkdir(exist_ok=True)
@@ -54,19 +58,17 @@ class FreshStart:
                     _remove(made)
             elif path.name != "raft":
                 _remove(path)
-        self._undo_raft(self._data / "raft")
+        raft = self._data / "raft"
+        if not self._had_raft:
+            shutil.rmtree(raft, ignore_errors=True)
+        else:
+            for path in sorted(raft.iterdir()):
+                if path.name != _LOCK or not self._had_lock:
+                    _remove(path)
         if self._aside.is_dir():
             for path in sorted(self._aside.iterdir()):
                 path.rename(self._data / path.name)
             self._aside.rmdir()
-
-    def _undo_raft(self, raft: Path) -> None:
-        if not self._had_raft:
-            shutil.rmtree(raft, ignore_errors=True)
-            return
-        for path in sorted(raft.iterdir()):
-            if path.name != _LOCK or not self._had_lock:
-                _remove(path)
 
 
 def has_log(data: Path) -> bool:
@@ -78,10 +80,6 @@ def has_log(data: Path) -> bool:
 def keep(data: Path) -> None:
     """Delete the files that were moved aside, after the cell has admitted the replica."""
     shutil.rmtree(data / ASIDE, ignore_errors=True)
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 def _remove(path: Path) -> None:

@@ -46,13 +46,19 @@ def configure_logs(*, replica: str, level: str = "info", stream: TextIO | None =
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+    rendered: list[Processor] = [
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(sort_keys=False, default=str),
+    ]
+    if out.isatty():
+        rendered = [structlog.dev.ConsoleRenderer(timestamp_key=AT)]
     lines = logging.StreamHandler(out)
     lines.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=common,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendered(is_terminal=out.isatty()),
+                *rendered,
             ],
         )
     )
@@ -74,12 +80,3 @@ def _naming(replica: str) -> Processor:
         return event
 
     return add
-
-
-def _rendered(*, is_terminal: bool) -> list[Processor]:
-    if is_terminal:
-        return [structlog.dev.ConsoleRenderer(timestamp_key=AT)]
-    return [
-        structlog.processors.format_exc_info,
-        structlog.processors.JSONRenderer(sort_keys=False, default=str),
-    ]

@@ -39,12 +39,6 @@ async def _silent(_note: str) -> AsyncIterator[None]:
     yield
 
 
-def _given_up(error: Exception, folder: Path) -> DiskFull:
-    if isinstance(error, DiskFull):
-        return error
-    return DiskFull(str(folder), str(error))
-
-
 async def with_room(
     start: Callable[[], Awaitable[_T]],
     folder: Path,
@@ -80,7 +74,9 @@ async def with_room(
             async with answering(note):
                 while not stopping.is_set() and room(folder) <= left:
                     if clock() >= until_s:
-                        raise _given_up(error, folder) from error
+                        if isinstance(error, DiskFull):
+                            raise
+                        raise DiskFull(str(folder), str(error)) from error
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(look_s):
                             await stopping.wait()
