@@ -42,19 +42,15 @@ class Elections:
             return False
         term, now_s = raft.term + 1, raft.mono()
         if self._asked_term != term or now_s >= self._ask_again_s:
-            self._ask(term, now_s)
+            self._ask_again_s = now_s + self._quiet_s * (0.25 + raft.chance() / 4)
+            if self._asked_term != term:
+                self._asked_term, self._granted = term, {raft.me.id}
+            for node in raft.connected():
+                raft.transport.send(node, PreVote(term, raft.last_index, raft.last_term))
         if raft.is_called or self._membership_log.has_quorum(self._granted):
             self._asked_term = 0  # each answer counts once
             return True
         return False
-
-    def _ask(self, term: int, now_s: float) -> None:
-        raft = self._raft
-        self._ask_again_s = now_s + self._quiet_s * (0.25 + raft.chance() / 4)
-        if self._asked_term != term:
-            self._asked_term, self._granted = term, {raft.me.id}
-        for node in raft.connected():
-            raft.transport.send(node, PreVote(term, raft.last_index, raft.last_term))
 
     def take_answer(self, node: Node, message: PreVoteAnswer) -> None:
         """Record the answer of `node` to a PreVote."""

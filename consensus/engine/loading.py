@@ -50,10 +50,21 @@ def load(
     _refuse_pre_release(disk, names)
     has_journal, has_dump = bool(segment_numbers(names)), IN_FORCE in names
     if has_dump and not has_journal:
-        raise _without_journal(disk)
+        if not is_half_seeded(disk):
+            raise LogDamaged(disk.place, "the journal is missing, but a dump is there")
+        error = LogDamaged(disk.place, "a state was being put here, which did not finish")
+        error.hint = "this is no replica's disk yet; run `raftcron restore` again"
+        raise error
     if not has_journal and config.start == "resume":
         raise NoData(disk.place)
-    _make_room(disk)
+    disk.remove(TAKEN)
+    disk.remove(TEMPORARY)
+    if disk.room_bytes() < ROOM_BYTES_MIN:
+        disk.remove(INCOMING)
+        disk.remove(MARKS)
+    room = disk.room_bytes()
+    if room < ROOM_BYTES_MIN:
+        raise DiskFull(disk.place, f"{room} bytes are free, at least {ROOM_BYTES_MIN} are needed")
     if has_journal and not has_dump and config.start == "join" and _promised_nothing(disk):
         for name in disk.names():
             disk.remove(name)
@@ -101,14 +112,6 @@ def is_half_seeded(disk: Disk) -> bool:
     return dump.life != 0 and not decode_members(dump.members)
 
 
-def _without_journal(disk: Disk) -> LogDamaged:
-    if not is_half_seeded(disk):
-        return LogDamaged(disk.place, "the journal is missing, but a dump is there")
-    error = LogDamaged(disk.place, "a state was being put here, which did not finish")
-    error.hint = "this is no replica's disk yet; run `raftcron restore` again"
-    return error
-
-
 def _refuse_pre_release(disk: Disk, names: list[str]) -> None:
     if _PRE_RELEASE not in names:
         return
@@ -119,17 +122,6 @@ def _refuse_pre_release(disk: Disk, names: list[str]) -> None:
         error = UnknownFormat(f"{disk.place}/{_PRE_RELEASE}: written by a pre-release")
         error.hint = "it cannot be read; start the cell anew in empty directories"
         raise error
-
-
-def _make_room(disk: Disk) -> None:
-    disk.remove(TAKEN)
-    disk.remove(TEMPORARY)
-    if disk.room_bytes() < ROOM_BYTES_MIN:
-        disk.remove(INCOMING)
-        disk.remove(MARKS)
-    room = disk.room_bytes()
-    if room < ROOM_BYTES_MIN:
-        raise DiskFull(disk.place, f"{room} bytes are free, at least {ROOM_BYTES_MIN} are needed")
 
 
 def _join(disk: Disk, journal: FileJournal, dump: Dump | None) -> None:

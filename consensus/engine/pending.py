@@ -113,7 +113,14 @@ class Barriers:
     def _end(self, answer: asyncio.Future[Applied], guests: list[asyncio.Future[Applied]]) -> None:
         self._running = False
         for guest in guests:
-            _pass_on(answer, guest)
+            if guest.done():
+                continue
+            if answer.cancelled():
+                guest.set_exception(OutcomeUnknown("the barrier was given up"))
+            elif (lost := answer.exception()) is not None:
+                guest.set_exception(lost)
+            else:
+                guest.set_result(answer.result())
         waiting, self._waiting = [g for g in self._waiting if not g.done()], []
         if not waiting:
             return
@@ -123,16 +130,6 @@ class Barriers:
             for guest in waiting:
                 if not guest.done():
                     guest.set_exception(error)
-
-
-def _pass_on(answer: asyncio.Future[Applied], guest: asyncio.Future[Applied]) -> None:
-    if guest.done():
-        return
-    error = OutcomeUnknown("the barrier was given up") if answer.cancelled() else answer.exception()
-    if error is None:
-        guest.set_result(answer.result())
-    else:
-        guest.set_exception(error)
 
 
 async def within(answer: asyncio.Future[T], timeout_ms: int) -> T:

@@ -244,7 +244,14 @@ class EngineLog:
             self._close()
         elif self._state == "new":
             self._state = "stopped"
-        await self._release()
+        # Also after a failure: release the directory only when nothing writes to it any more.
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.to_thread(thread.join, _JOIN_S)
+            invariant(not thread.is_alive(), "the tick thread does not end")
+            self._aside.shutdown()
+            if self._disk is not None:
+                self._disk.close()
 
     async def append(self, entry: bytes, *, timeout_ms: int) -> Applied:
         """Commit `entry` and return once it is applied here. Raises as ReplicatedLog."""
@@ -457,16 +464,6 @@ class EngineLog:
             pass
         finally:
             self._listeners.remove(listener)
-
-    async def _release(self) -> None:
-        # Also after a failure: release the directory only when nothing writes to it any more.
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            await asyncio.to_thread(thread.join, _JOIN_S)
-            invariant(not thread.is_alive(), "the tick thread does not end")
-            self._aside.shutdown()
-            if self._disk is not None:
-                self._disk.close()
 
     def _close(self) -> None:
         self._state = "stopped"

@@ -52,7 +52,14 @@ class SegmentReader:
         number, offset = self._where(place)
         file = self._files.get(number)
         if file is None:
-            file = self._open(number)
+            while len(self._files) >= _FILES_MAX:
+                self._files.popitem(last=False)[1].close()
+            try:
+                file = self._disk.open(segment_name(number))
+            except FileNotFoundError as error:
+                what = "missing, but its entries are needed"
+                raise LogDamaged(self.describe(place), what) from error
+            self._files[number] = file
         try:
             content = file.read(offset, count)
         except OSError as error:
@@ -71,17 +78,6 @@ class SegmentReader:
 
     def _where(self, place: int) -> tuple[int, int]:
         return (place >> _OFFSET_BITS) + self._origin, place & (1 << _OFFSET_BITS) - 1
-
-    def _open(self, number: int) -> File:
-        while len(self._files) >= _FILES_MAX:
-            self._files.popitem(last=False)[1].close()
-        try:
-            file = self._disk.open(segment_name(number))
-        except FileNotFoundError as error:
-            place = f"{self._disk.place}/{segment_name(number)}"
-            raise LogDamaged(place, "missing, but its entries are needed") from error
-        self._files[number] = file
-        return file
 
     def close(self) -> None:
         """Close all files, so that removed segments free their space."""
@@ -228,7 +224,10 @@ class Entries:
                 offset = self._places[at] - start
                 command = content[offset : offset + self._lengths[at]]
                 if zlib.crc32(command) != self._sums[at]:
-                    raise self._damaged(at)
+                    place, index = self._places[at], self.begin + 1 + at
+                    byte = self.reader.offset(place)
+                    what = f"entry {index} at byte {byte} is not what was written there"
+                    raise LogDamaged(self.reader.describe(place), what)
                 commands.append(command)
             slot = after
         return commands
@@ -243,9 +242,3 @@ class Entries:
                 break
             slot += 1
         return slot
-
-    def _damaged(self, slot: int) -> LogDamaged:
-        place = self._places[slot]
-        index, offset = self.begin + 1 + slot, self.reader.offset(place)
-        what = f"entry {index} at byte {offset} is not what was written there"
-        return LogDamaged(self.reader.describe(place), what)

@@ -135,7 +135,8 @@ class Incoming:
         def work() -> int:
             try:
                 content.sync()
-                marks.append(_pack(target, offset))
+                mark = _MARK.pack(target.term, target.index, target.size, target.digest, offset)
+                marks.append(mark + zlib.crc32(mark).to_bytes(4, "little"))
                 marks.sync()
                 if is_first:
                     disk.sync_names()
@@ -198,11 +199,6 @@ class Incoming:
             return
         self._file.cut(offset)
         self.target, self.offset, self._marked = target, offset, offset
-
-
-def _pack(target: Target, offset: int) -> bytes:
-    mark = _MARK.pack(target.term, target.index, target.size, target.digest, offset)
-    return mark + zlib.crc32(mark).to_bytes(4, "little")
 
 
 def _last_mark(disk: Disk) -> tuple[Target, int] | None:
