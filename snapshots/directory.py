@@ -132,9 +132,10 @@ class DirectoryStore:
         """Return an object's entry."""
         with self._translated():
             try:
-                return self._entry(name, self._path(name))
+                stat = self._path(name).stat()
             except FileNotFoundError:
                 return None
+        return ObjectEntry(name, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def list(self, prefix: str) -> Iterator[ObjectEntry]:
         """Yield entries by name."""
@@ -168,10 +169,6 @@ class DirectoryStore:
         if not parent.is_relative_to(self._root.resolve()):
             raise StoreRefused(self.url, f"object {name} would be outside of it, at {parent}")
         return path
-
-    def _entry(self, name: str, path: Path) -> ObjectEntry:
-        stat = path.stat()
-        return ObjectEntry(name, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     @contextlib.contextmanager
     def _translated(self, name: str = "") -> Iterator[None]:

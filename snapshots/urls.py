@@ -105,18 +105,14 @@ def _split(url: str) -> SplitResult:
         hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use ~/.aws/credentials"
         raise BadStoreUrl(f"{parts.scheme}://…", "credentials do not belong into the URL", hint)
     if parts.scheme not in ("file", "s3"):
-        raise _unknown_kind(url, parts.scheme)
+        if parts.scheme:
+            raise BadStoreUrl(url, f"{parts.scheme}:// is not a kind of object storage")
+        what = "it does not say what kind of object storage it is"
+        hint = f"a directory is written file://{url}" if url.startswith("/") else ""
+        raise BadStoreUrl(url or "object storage", what, hint)
     if parts.fragment:
         raise BadStoreUrl(url, f"#{parts.fragment} means nothing here")
     return parts
-
-
-def _unknown_kind(url: str, scheme: str) -> BadStoreUrl:
-    if scheme:
-        return BadStoreUrl(url, f"{scheme}:// is not a kind of object storage")
-    what = "it does not say what kind of object storage it is"
-    hint = f"a directory is written file://{url}" if url.startswith("/") else ""
-    return BadStoreUrl(url or "object storage", what, hint)
 
 
 def _directory(parts: SplitResult, url: str) -> Path:
