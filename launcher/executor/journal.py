@@ -75,7 +75,11 @@ class Disk:
                 _write(fd, piece)
             os.fsync(fd)
             fresh.replace(self.path)
-            self._sync_directory()
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         except BaseException:
             os.close(fd)
             fresh.unlink(missing_ok=True)  # the old one may need the space
@@ -115,13 +119,6 @@ class Disk:
         if self._mark < 0:
             self._mark = os.open(self._mark_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return self._mark
-
-    def _sync_directory(self) -> None:
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -310,17 +307,13 @@ def read(data: bytes) -> Contents:
     while (found := _at(data, at, base)) is not None:
         records.append(found.body)
         at = found.end
-    _check_torn(data, at, base)
+    # A record behind the first damaged one may show that this was synced.
+    behind = at
+    while (behind := data.find(_SYNC, behind + 1)) >= 0:
+        later = _at(data, behind, base)
+        if later is not None and later.synced > at:
+            raise ValueError(f"the record at byte {at} is damaged, and was synced")
     return Contents(str(uuid.UUID(bytes=identity)), records, base + at)
-
-
-def _check_torn(data: bytes, torn: int, base: int) -> None:
-    """Raise ValueError if a record behind the first damaged one shows that this was synced."""
-    at = torn
-    while (at := data.find(_SYNC, at + 1)) >= 0:
-        found = _at(data, at, base)
-        if found is not None and found.synced > torn:
-            raise ValueError(f"the record at byte {torn} is damaged, and was synced")
 
 
 def _at(data: bytes, at: int, base: int) -> _Found | None:

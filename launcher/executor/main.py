@@ -121,7 +121,13 @@ async def run(config: ExecutorConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    credentials = _credentials(config)
+    credentials: Current | None = None
+    if config.tls is not None:
+        live = LiveCredentials(config.tls, Identity(config.cell, EXECUTOR, config.id))
+        credentials = live.current
+        days = (credentials().not_after_s - wall_ms() // 1000) // DAY_S
+        if days < WARNED_DAYS:
+            log.warning("certificate.ends", file=config.tls.cert, days_left=days)
     directory = Path(config.data)
     lock(directory)
     _tighten(directory, has_group=bool(config.workers_group))
@@ -187,17 +193,6 @@ async def _work(
             task.cancel()
         await asyncio.gather(*tasks, watched, return_exceptions=True)
         await targets.stop()
-
-
-def _credentials(config: ExecutorConfig) -> Current | None:
-    """Return this executor's certificate, None if it needs none."""
-    if config.tls is None:
-        return None
-    credentials = LiveCredentials(config.tls, Identity(config.cell, EXECUTOR, config.id))
-    days = (credentials.current().not_after_s - wall_ms() // 1000) // DAY_S
-    if days < WARNED_DAYS:
-        log.warning("certificate.ends", file=config.tls.cert, days_left=days)
-    return credentials.current
 
 
 async def _cleared(

@@ -37,12 +37,6 @@ class Group(NamedTuple):
     mount: Path
     own: Path
 
-    def upwards(self) -> Iterator[Path]:
-        """Yield the directories of this group and of all visible groups above it."""
-        yield self.own
-        if self.own != self.mount:
-            yield from (path for path in self.own.parents if path.is_relative_to(self.mount))
-
 
 def capacity(
     cpu_milli: int | None = None,
@@ -107,10 +101,14 @@ def _memory(groups: dict[str, Group], root: Path) -> tuple[int, str]:
 
 
 def _limiting(groups: dict[str, Group], controller: str) -> Iterator[tuple[str, Path]]:
+    """Yield the directories of this process's groups and of all visible groups above them."""
     for version in (V2, controller):
         if version in groups:
-            for directory in groups[version].upwards():
-                yield version, directory
+            mount, own = groups[version]
+            yield version, own
+            if own != mount:
+                above = (path for path in own.parents if path.is_relative_to(mount))
+                yield from ((version, path) for path in above)
 
 
 # ---- the hierarchies

@@ -212,7 +212,10 @@ def open_limits(
     except OSError as error:
         with contextlib.suppress(OSError):
             files.rmdir(home)
-        return ControlGroups("", (), _explained(group, error), files)
+        reason = f"{error.filename or group}: {error.strerror}"
+        if error.errno == errno.EBUSY:
+            reason = f"other processes are in {group}"
+        return ControlGroups("", (), f"{reason}; {_DELEGATE}", files)
     missing = [controller for controller in CONTROLLERS if controller not in wanted]
     reason = f"{group} has no controller {missing[0]}" if missing else ""
     return ControlGroups(home, wanted, reason, files)
@@ -239,12 +242,6 @@ def _allow_below(group: str, wanted: tuple[str, ...], files: Files, leaf: str = 
                 files.write(f"{group}/cgroup.procs", "0")
                 files.rmdir(leaf)
             raise
-
-
-def _explained(group: str, error: OSError) -> str:
-    if error.errno == errno.EBUSY:
-        return f"other processes are in {group}; {_DELEGATE}"
-    return f"{error.filename or group}: {error.strerror}; {_DELEGATE}"
 
 
 def clear(home: str, files: Files, wait_ms: int) -> None:

@@ -41,7 +41,13 @@ class Output:
         while view and not self.problem:
             try:
                 if self._size == 0 or self._size >= self._half:
-                    self._turn()
+                    if self._size:
+                        self.close()
+                        os.replace(f"{self._stem}.new", f"{self._stem}.old")
+                        self._old_size, self._size = self._size, 0
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                    self._fd = os.open(f"{self._stem}.new", flags, 0o600)
+                    os.write(self._fd, self._position.to_bytes(HEADER_BYTES, "big"))
                 elif self._fd < 0:
                     flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
                     self._fd = os.open(f"{self._stem}.new", flags)
@@ -52,15 +58,6 @@ class Output:
             self._size += count
             self._position += count
             view = view[count:]
-
-    def _turn(self) -> None:
-        if self._size:
-            self.close()
-            os.replace(f"{self._stem}.new", f"{self._stem}.old")
-            self._old_size, self._size = self._size, 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._fd = os.open(f"{self._stem}.new", flags, 0o600)
-        os.write(self._fd, self._position.to_bytes(HEADER_BYTES, "big"))
 
     def close(self) -> None:
         """Close the file."""

@@ -134,7 +134,11 @@ class Reaper:
                 self._leave_ms = self._leave_ms or now_ms + LEAVE_MS
                 if now_ms >= self._leave_ms:
                     os.kill(self._spawner, signal.SIGKILL)
-            signal.sigtimedwait(_WAKES, self._pause_s(now_ms))
+            left_ms = self._process_table.lease_ms + LATE_MS - now_ms
+            pause_s = left_ms / 1000 if left_ms > 0 else IDLE_S
+            if self._leave_ms:
+                pause_s = min(pause_s, LEAVE_MS / 1000)
+            signal.sigtimedwait(_WAKES, pause_s)
             now_ms = boot_ms()
             if now_ms >= self._process_table.lease_ms + LATE_MS:
                 self._kill(self._process_table.targets(only_guarded=True), looks=1)
@@ -145,11 +149,6 @@ class Reaper:
         """Let the spawner exit as at the end of its socket; then this process ends as well."""
         if self._status is None:
             os.kill(self._spawner, number)
-
-    def _pause_s(self, now_ms: int) -> float:
-        left_ms = self._process_table.lease_ms + LATE_MS - now_ms
-        pause_s = left_ms / 1000 if left_ms > 0 else IDLE_S
-        return min(pause_s, LEAVE_MS / 1000) if self._leave_ms else pause_s
 
     def _is_over(self) -> bool:
         """Reap ended children; return whether the spawner has ended."""

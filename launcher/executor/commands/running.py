@@ -330,7 +330,10 @@ class Commands(Group):
         failed: list[Attempt] = []
         for attempt in some:
             if attempt.spec.secrets and not found:
-                self._read_secrets(attempt)
+                # While there is no spawner that is of no use: its commands are interrupted.
+                if not self._is_spawner_dead:
+                    self._unread[attempt.name] = attempt
+                    self._secrets.read(attempt.spec.secrets, partial(self._have_read, attempt))
             else:
                 try:
                     number = self._number(attempt.spec, orders)
@@ -353,13 +356,6 @@ class Commands(Group):
         self._send(orders)
         if failed:
             self._report(failed)
-
-    def _read_secrets(self, attempt: Attempt) -> None:
-        """Have the secrets of a command read. While there is no spawner that is of no use: its
-        commands are interrupted."""
-        if not self._is_spawner_dead:
-            self._unread[attempt.name] = attempt
-            self._secrets.read(attempt.spec.secrets, partial(self._have_read, attempt))
 
     def _have_read(self, attempt: Attempt, answer: Found | SecretRefused) -> None:
         """Start a command with its secrets, or end it for want of them, unless it is over."""
@@ -483,7 +479,8 @@ class Commands(Group):
         # (kernels without memory.oom.group).
         if usage.oom_killed and attempt.exit_code and not attempt.reason:
             attempt.reason = Reason.MEMORY
-            limit = _size(attempt.spec.memory_bytes)
+            size = attempt.spec.memory_bytes
+            limit = f"{size / (1 << 20):.6g} MiB" if size >= 1 << 20 else f"{size} bytes"
             attempt.detail = f"it was killed at its limit of memory, {limit}"
         attempt.cpu_ms = -(-usage.cpu_usec // 1_000)
         attempt.memory_peak_bytes = usage.memory_peak
@@ -509,7 +506,3 @@ def _fail(attempt: Attempt, reason: int, detail: str, wall_ms: int) -> None:
     attempt.status = ENDED
     attempt.exit_code = _CANNOT_START.get(reason, 127)
     attempt.reason, attempt.detail, attempt.finished_ms = Reason(reason), detail, wall_ms
-
-
-def _size(count: int) -> str:
-    return f"{count / (1 << 20):.6g} MiB" if count >= 1 << 20 else f"{count} bytes"

@@ -286,7 +286,11 @@ def _become(
         os.setsid()
         # Before it changes its user, and before it starts anything: all of that is limited.
         if order.get("cgroup"):
-            _join(order["cgroup"])
+            try:
+                join_group(order["cgroup"])
+            except OSError as error:
+                text = f"control group {order['cgroup']}: {error.strerror}"
+                raise SpawnFailed(SPAWN, text) from error
         for number in _DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -307,13 +311,6 @@ def _become(
         os.write(fails, f"{reason} {_explain(error)}".encode()[:4000])
     finally:
         os._exit(127)
-
-
-def _join(group: str) -> None:
-    try:
-        join_group(group)
-    except OSError as error:
-        raise SpawnFailed(SPAWN, f"control group {group}: {error.strerror}") from error
 
 
 def _enter(directory: str) -> None:

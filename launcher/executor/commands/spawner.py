@@ -169,7 +169,11 @@ class Spawner:
 
     def _serve(self, fd: int, mask: int) -> None:
         if fd == self._ends:
-            self._reap()
+            os.readv(self._ends, (_ROOM,))
+            while self._by_pid and (ended := os.waitid(os.P_ALL, 0, _ENDED)) is not None:
+                over = self._by_pid[ended.si_pid]
+                self._finish(over, ended.si_status, ended.si_code == os.CLD_EXITED)
+                os.waitpid(over.pid, 0)
         elif (child := self._pipes.get(fd)) is not None:
             # Without EPOLLIN the pipe is empty, and no process can write into it any more.
             if not mask & select.EPOLLIN or not child.read():
@@ -281,8 +285,11 @@ class Spawner:
             place = self._process_table.starting(name, guarded=order["guarded"])
         except IndexError:
             raise SpawnFailed(SPAWN, "more commands run than there are slots") from None
+        wait_ms = START_WAIT_MS
+        if self._guarded:
+            wait_ms = min(wait_ms, max(self._lease_ms - boot_ms(), LEASE_WAIT_MS_MIN))
         try:
-            pid, pipe = spawn(order, self._start_wait_ms())
+            pid, pipe = spawn(order, wait_ms)
         except SpawnFailed:
             self._process_table.over(place)
             raise
@@ -304,12 +311,6 @@ class Spawner:
         if order["timeout_ms"]:
             self._arm(boot_ms() + order["timeout_ms"], child, TIMEOUT)
         self._events.append(["started", name, pid, ticks, started_ms])
-
-    def _start_wait_ms(self) -> int:
-        if self._guarded:
-            left_ms = max(self._lease_ms - boot_ms(), LEASE_WAIT_MS_MIN)
-            return min(START_WAIT_MS, left_ms)
-        return START_WAIT_MS
 
     # ---- ending
 
@@ -404,14 +405,6 @@ class Spawner:
             if child.pipe >= 0:
                 self._pipes[child.pipe] = child
                 self._epoll.register(child.pipe, select.EPOLLIN)
-
-    def _reap(self) -> None:
-        """Finish all commands that are over."""
-        os.readv(self._ends, (_ROOM,))
-        while self._by_pid and (ended := os.waitid(os.P_ALL, 0, _ENDED)) is not None:
-            child = self._by_pid[ended.si_pid]
-            self._finish(child, ended.si_status, ended.si_code == os.CLD_EXITED)
-            os.waitpid(child.pid, 0)
 
     def _finish(self, child: Child, status: int, has_exited: bool) -> None:
         # It is over, but not reaped: until then no other process can get this group's id.

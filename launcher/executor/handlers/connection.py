@@ -52,7 +52,11 @@ class Peer:
             self.pidfd = end.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
         except OSError:
             self.pidfd = os.pidfd_open(self.pid)
-        self.gids = frozenset((self.gid, *_groups_of(end)))
+        try:
+            raw = end.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, GROUPS_MAX * _GID.size)
+        except OSError:  # a process that has more supplementary groups counts as one without
+            raw = b""
+        self.gids = frozenset((self.gid, *(gid for (gid,) in _GID.iter_unpack(raw))))
         self.ticks = start_ticks(self.pid)
         try:
             self._leads_group = os.getpgid(self.pid) == self.pid
@@ -76,16 +80,6 @@ class Peer:
     def close(self) -> None:
         """Close its pidfd."""
         os.close(self.pidfd)
-
-
-def _groups_of(end: socket.socket) -> tuple[int, ...]:
-    """Return the supplementary groups of the process at the other end, as it connected; none of a
-    process that has more than GROUPS_MAX."""
-    try:
-        raw = end.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, GROUPS_MAX * _GID.size)
-    except OSError:
-        return ()
-    return tuple(gid for (gid,) in _GID.iter_unpack(raw))
 
 
 class WorkerConnection:
