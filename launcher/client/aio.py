@@ -110,7 +110,7 @@ class AsyncClient(Connected):
         self, handler: HandlerName | None, payload: object = None, **options: Unpack[Options]
     ) -> AsyncTask:
         """Submit a task; return it once the cell has committed it. As `Client.submit`."""
-        made = await self._made(handler, payload, options)
+        made = await self._stored(self._core.made, handler, payload, options)
         (outcome,) = await self.send([made])
         if isinstance(outcome, Exception):
             raise outcome
@@ -231,11 +231,6 @@ class AsyncClient(Connected):
     async def called(self, call: Callable[..., R], *given: Any) -> R:
         """Make a call in a thread; return what it returns."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
-
-    async def _made(
-        self, handler: HandlerName | None, payload: object, options: Options
-    ) -> Submission:
-        return await self._stored(self._core.made, handler, payload, options)
 
     async def _stored(self, call: Callable[..., R], *given: Any) -> R:
         """Call what may put a payload into a store: in a thread, if there is one."""

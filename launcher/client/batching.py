@@ -78,16 +78,14 @@ class Entry:
         except (OverflowError, ValueError) as error:
             raise BadTask(f"the task cannot be sent: {error}") from error
         self.task = submission.task
-        self.follows = [_short(name) for name in (*submission.after, *submission.after_any)]
+        self.follows = [
+            name.removeprefix("default/") for name in (*submission.after, *submission.after_any)
+        ]
         self.is_behind = False  # a task that it follows was on its way when it was sent
         self.parcel = parcel
         self.outcome: Outcome | None = None
         self.refusal: TaskError | None = None  # the newest
         self.was_sent = False
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("default/")
 
 
 class Parcel:
@@ -231,7 +229,11 @@ class Batcher:
                 now_s = time.monotonic()
                 while self._later and self._later[0][0] <= now_s:
                     self._ready.append((now_s, heapq.heappop(self._later)[2]))
-                if self._is_ripe(now_s):
+                if self._ready and (
+                    self._busy == 0
+                    or len(self._ready) >= TASKS_MAX
+                    or now_s >= self._ready[0][0] + GATHER_S
+                ):
                     self._busy += 1
                     return self._taken()
                 wake_s = idle_until_s
@@ -243,12 +245,6 @@ class Batcher:
                     self._senders -= 1
                     return []
                 self._changed.wait(wake_s - now_s)
-
-    def _is_ripe(self, now_s: float) -> bool:
-        if not self._ready:
-            return False
-        is_old = now_s >= self._ready[0][0] + GATHER_S
-        return is_old or self._busy == 0 or len(self._ready) >= TASKS_MAX
 
     def _taken(self) -> list[Entry]:
         taken: list[Entry] = []

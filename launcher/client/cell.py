@@ -335,7 +335,10 @@ class Cell:
             asked.add(server)
             answer, leader = self._ask(server, course, content)
             if answer is not None:
-                self._put_first(server)
+                with self._lock:  # the next call asks it first
+                    if self._servers[0] != server:
+                        self._servers.remove(server)
+                        self._servers.insert(0, server)
                 return answer
             if leader is not None:
                 waiting.insert(0, leader)
@@ -434,12 +437,6 @@ class Cell:
                     if address not in self._servers and len(self._servers) < SERVERS_MAX:
                         self._servers.append(address)
         return first
-
-    def _put_first(self, server: str) -> None:
-        with self._lock:
-            if self._servers[0] != server:
-                self._servers.remove(server)
-                self._servers.insert(0, server)
 
     # ---- connections
 

@@ -150,12 +150,6 @@ def open_store(url: str, table: str = TABLE) -> Store:
     raise BadTask(f"{scheme}: an outbox is in PostgreSQL or SQLite", hint)
 
 
-def _no_file(path: str) -> BadTask:
-    return BadTask(
-        f"{path}: no such file", "correct the path; `outbox.create_table` makes the table"
-    )
-
-
 def _missing(table: str, error: Exception) -> BadTask:
     return BadTask(f"table {table} cannot be read: {error}", "`outbox.create_table` makes it")
 
@@ -170,7 +164,8 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         self._seen = -1
         if not os.path.exists(path):
-            raise _no_file(path)
+            hint = "correct the path; `outbox.create_table` makes the table"
+            raise BadTask(f"{path}: no such file", hint)
         try:
             self._opened().execute(f"SELECT key, task, refused FROM {table} LIMIT 1")  # noqa: S608
         except sqlite3.Error as error:
