@@ -126,7 +126,8 @@ def of_alert(alert: Alerted, console: str = "") -> Note:
     lines += _table(rows)
     if alert.count > 1:
         shown = [name_of(alert, one) for one in alert.subjects[:_LIST_MAX]]
-        lines += ["", f"{_plural(alert)}:", *(f"  {one}" for one in shown)]
+        whose = "Members" if alert.kind in OF_CELL else f"{_noun(alert)}s".capitalize()
+        lines += ["", f"{whose}:", *(f"  {one}" for one in shown)]
         if alert.count > len(shown):
             lines.append(f"  and {alert.count - len(shown):,} more")
     lines += ["", "How to look:", *(f"  {one}" for one in _commands(alert))]
@@ -234,10 +235,6 @@ def _noun(alert: Alerted) -> str:
     return {"queue-older": "queue", "gate-open": "gate"}.get(alert.kind, "job")
 
 
-def _plural(alert: Alerted) -> str:
-    return "Members" if alert.kind in OF_CELL else f"{_noun(alert)}s".capitalize()
-
-
 def _times(value: str) -> str:
     """Return ` 2 times in a row` for the number of a rule `failed:2`."""
     count, slash, of = value.partition("/")
@@ -308,33 +305,22 @@ def lasting(seconds: int) -> str:
 
 def _opening(alert: Alerted, happened: str) -> str:
     if alert.state != RESOLVED:
-        return f"{happened[:1].upper()}{happened[1:]}." if _is_word(happened) else f"{happened}."
+        is_word = happened.split(" ", 1)[0] in _WORDS  # and not a name, which keeps its case
+        return f"{happened[:1].upper()}{happened[1:]}." if is_word else f"{happened}."
+    text = f"This is over: {happened}."
     began, ended = _instant(alert.since), _instant(alert.at)
-    took = ""
     if began is not None and ended is not None and ended >= began:
-        took = f" It lasted {lasting(int((ended - began).total_seconds()))}."
-    return f"This is over: {happened}.{took}{_removed(alert)}{_others(alert.open)}"
-
-
-def _removed(alert: Alerted) -> str:
-    """Return which jobs were removed, which ended their alerts."""
-    if not alert.removed:
-        return ""
-    if alert.count == 1:
-        return " The job was removed."
-    names = ", ".join(name_of(alert, one) for one in alert.removed[:_LIST_MAX])
-    return f" Removed jobs: {names}."
-
-
-def _others(count: int) -> str:
-    if count == 1:
-        return " 1 other alert of this rule still fires."
-    return f" {count:,} other alerts of this rule still fire." if count else ""
-
-
-def _is_word(text: str) -> bool:
-    """Return whether a sentence begins with a word, and not with a name, which keeps its case."""
-    return text.split(" ", 1)[0] in _WORDS
+        text += f" It lasted {lasting(int((ended - began).total_seconds()))}."
+    if alert.removed and alert.count == 1:  # which ended the alert
+        text += " The job was removed."
+    elif alert.removed:
+        names = ", ".join(name_of(alert, one) for one in alert.removed[:_LIST_MAX])
+        text += f" Removed jobs: {names}."
+    if alert.open == 1:
+        text += " 1 other alert of this rule still fires."
+    elif alert.open:
+        text += f" {alert.open:,} other alerts of this rule still fire."
+    return text
 
 
 def _of_test(alert: Alerted, console: str) -> Note:

@@ -112,17 +112,13 @@ def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
     raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}, and {ALL}")
 
 
-def in_cell(config: TargetsConfig, cell: str) -> TargetsConfig:
-    """Return a configuration whose mails name a cell if it names none itself."""
-    if config.mail is None or config.mail.cell:
-        return config
-    return msgspec.structs.replace(config, mail=msgspec.structs.replace(config.mail, cell=cell))
-
-
 def _from_environment(variable: Callable[[str, str], str] = os.environ.get) -> Registry:
     kind, path = variable(KIND_VARIABLE, ""), Path(variable(CONFIG_VARIABLE, ""))
     try:
-        config = in_cell(load(path), variable(CELL_VARIABLE, ""))
+        config = load(path)
+        if config.mail is not None and not config.mail.cell:
+            mail = msgspec.structs.replace(config.mail, cell=variable(CELL_VARIABLE, ""))
+            config = msgspec.structs.replace(config, mail=mail)
         return registry_of(*targets_of(kind, config, path))
     except BadConfig as error:
         raise BadApp(str(error), error.hint) from error

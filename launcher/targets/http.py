@@ -142,7 +142,7 @@ class HttpTarget:
         host = url.hostname or ""
         if not self._allowed.host(host):
             raise BadPayload(f"payload: host {host} is not one of the target's `hosts`")
-        if url.scheme == "http" and self._is_secret(host):
+        if url.scheme == "http" and self._of(host).headers and not is_loopback(host):
             raise BadPayload(f"payload: {host} gets a secret header, and needs https://")
         method = spec.method.upper()
         if method not in METHODS:
@@ -195,10 +195,6 @@ class HttpTarget:
 
     def stop(self, work: Work) -> None:
         """The connection is closed already."""
-
-    def _is_secret(self, host: str) -> bool:
-        """Return whether requests to a host have headers that must not be sent without TLS."""
-        return bool(self._of(host).headers) and not is_loopback(host)
 
     # ---- one request
 

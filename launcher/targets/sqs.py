@@ -130,9 +130,11 @@ class SqsTarget:
                 ("aws.", "amazon.", "raftcron-")
             ):
                 raise BadPayload(f"payload: attribute {name[:50]!r} is no name that may be set")
-        message = Message(
-            spec.queue, _text(spec.body), _typed(spec.attributes), spec.group, spec.delay_s
-        )
+        attributes = {
+            name: _string(value) if isinstance(value, str) else _number(value)
+            for name, value in spec.attributes.items()
+        }
+        message = Message(spec.queue, _text(spec.body), attributes, spec.group, spec.delay_s)
         if not message.body:
             raise BadPayload("payload: body is empty")
         if not 0 <= spec.delay_s <= (0 if message.is_fifo else DELAY_S_MAX):
@@ -208,13 +210,6 @@ def _text(raw: msgspec.Raw) -> str:
     if body.startswith(b'"'):
         return msgspec.json.decode(body, type=str)
     return body.decode("utf-8", "replace")
-
-
-def _typed(attributes: dict[str, str | int | float]) -> dict[str, dict[str, str]]:
-    return {
-        name: _string(value) if isinstance(value, str) else _number(value)
-        for name, value in attributes.items()
-    }
 
 
 def _string(value: str) -> dict[str, str]:
