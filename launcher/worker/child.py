@@ -40,7 +40,13 @@ def main(text: str) -> int:
             os.set_inheritable(fd, False)
     try:
         registry = load(options.worker.app)
-        _check_memory(options.worker.memory_max_bytes)
+        has_bytes, most_bytes = resident_bytes(os.getpid()), options.worker.memory_max_bytes
+        if most_bytes and has_bytes >= most_bytes:  # children would be renewed again and again
+            has, bound = bytes_said(has_bytes), bytes_said(most_bytes)
+            raise BadApp(
+                f"the app alone takes {has} of memory, --memory-max is {bound}",
+                "raise it well above that, or import less",
+            )
         if options.check:
             token_of(options.worker.token_file)
             say(_summary(registry, options.worker))
@@ -54,18 +60,6 @@ def main(text: str) -> int:
     except LauncherError as error:
         say(f"{error}{f' ({error.hint})' if error.hint else ''}")
         return EXIT_APP if isinstance(error, BadApp | BadHandler) else EXIT_REFUSED
-
-
-def _check_memory(memory_max_bytes: int) -> None:
-    """Refuse an app that exceeds its bound before the first launch: its children would be renewed
-    again and again."""
-    has_bytes = resident_bytes(os.getpid())
-    if memory_max_bytes and has_bytes >= memory_max_bytes:
-        has, bound = bytes_said(has_bytes), bytes_said(memory_max_bytes)
-        raise BadApp(
-            f"the app alone takes {has} of memory, --memory-max is {bound}",
-            "raise it well above that, or import less",
-        )
 
 
 def _summary(registry: Registry, options: WorkerOptions) -> str:

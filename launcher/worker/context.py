@@ -271,19 +271,16 @@ class OutputHandler(logging.Handler):
         """Write a record to the output of the launch that runs here, if one does."""
         context = _CURRENT.get()
         if context is None:
-            self._last_resort(record)
+            # Python prints warnings if nobody handles them; that must not end because of this one.
+            last = logging.lastResort
+            is_alone = logging.getLogger().handlers == [self]
+            if is_alone and last is not None and record.levelno >= last.level:
+                last.handle(record)
             return
         try:
             context.log(self.format(record))
         except Exception:  # noqa: BLE001 - as all handlers: logging must not end what logs
             self.handleError(record)
-
-    def _last_resort(self, record: logging.LogRecord) -> None:
-        """Python prints warnings if nobody handles them; that must not end because of this one."""
-        last = logging.lastResort
-        is_alone = logging.getLogger().handlers == [self]
-        if is_alone and last is not None and record.levelno >= last.level:
-            last.handle(record)
 
 
 @contextlib.contextmanager

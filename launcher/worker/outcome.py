@@ -94,7 +94,10 @@ def of_value(value: object) -> Ended:
     if value is None:
         return SUCCEEDED
     if isinstance(value, type) and issubclass(value, Answer):
-        return _of_class(value)
+        try:  # `return Retry`, without parentheses, must not be taken for success
+            return _of_answer(value())  # type: ignore[call-arg]
+        except TypeError as error:
+            return of_error(error)
     if isinstance(value, Answer):
         return _of_answer(value)
     if inspect.iscoroutine(value):
@@ -144,14 +147,6 @@ def _of_answer(answer: Answer) -> Ended:
     after_ms = getattr(answer, "after_ms", 0)
     is_length = type(after_ms) is int and 0 <= after_ms <= LENGTH_MS_MAX
     return Ended(result, after_ms if is_length else 0, cut(str(getattr(answer, "reason", ""))))
-
-
-def _of_class(kind: type[Answer]) -> Ended:
-    """`return Retry`, without parentheses, must not be taken for success."""
-    try:
-        return _of_answer(kind())  # type: ignore[call-arg]
-    except TypeError as error:
-        return of_error(error)
 
 
 def _headline(error: BaseException) -> list[str]:

@@ -269,29 +269,24 @@ class Frames(Generic[T]):
         messages, start, size = [], 0, len(self._rest)
         with memoryview(self._rest) as view:
             while size - start >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(view, start)
+                if length > FRAME_BYTES_MAX:
+                    self._is_broken = True
+                    raise FrameTooBig(f"a frame of {length} bytes is over {FRAME_BYTES_MAX}")
                 begin = start + _LENGTH.size
-                end = begin + self._length(view, start)
+                end = begin + length
                 if end > size:
                     break
-                messages.append(self._decode(view[begin:end]))
+                with view[begin:end] as body:
+                    try:
+                        messages.append(self._decoder.decode(body))
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                        self._is_broken = True
+                        text = f"a frame of {length} bytes is no message: {error}"
+                        raise BadFrame(text) from error
                 start = end
         del self._rest[:start]
         return messages
-
-    def _length(self, view: memoryview, start: int) -> int:
-        (length,) = _LENGTH.unpack_from(view, start)
-        if length > FRAME_BYTES_MAX:
-            self._is_broken = True
-            raise FrameTooBig(f"a frame of {length} bytes is over {FRAME_BYTES_MAX}")
-        return int(length)
-
-    def _decode(self, body: memoryview) -> T:
-        with body:
-            try:
-                return self._decoder.decode(body)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                self._is_broken = True
-                raise BadFrame(f"a frame of {len(body)} bytes is no message: {error}") from error
 
 
 def from_child() -> Frames[FromChild]:

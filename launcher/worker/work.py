@@ -82,7 +82,13 @@ class Holding:
         Raises:
             BadFrame: a task has work that was never sent.
         """
-        works = self._learn(run)
+        works = self._works
+        if run.forgets:
+            works.clear()
+        for sent in run.works:
+            handler = self._registry.get(sent.handler)
+            own_ms = handler.served.timeout_ms if handler is not None else 0
+            works[sent.number] = HeldWork(sent, handler, timeout_of(sent.timeout_ms, own_ms))
         never: list[Ends] = []
         for tasks in run.tasks:
             for place, number in enumerate(tasks.works):
@@ -96,16 +102,6 @@ class Holding:
                     self._waiting[tasks.first + place] = (work.handler, work, tasks, place)
         self._resumed.update(filter(self._waiting.__contains__, run.resumed))
         return never
-
-    def _learn(self, run: Run) -> dict[int, HeldWork]:
-        works = self._works
-        if run.forgets:
-            works.clear()
-        for work in run.works:
-            handler = self._registry.get(work.handler)
-            own_ms = handler.served.timeout_ms if handler is not None else 0
-            works[work.number] = HeldWork(work, handler, timeout_of(work.timeout_ms, own_ms))
-        return works
 
     def begin(self, wire: Wire, now_ms: int, lease_until_ms: int) -> tuple[list[Begun], list[int]]:
         """Return the tasks that begin now, and the numbers of those that may not because the
@@ -269,7 +265,13 @@ class Outgoing:
         if (self._output or self._dropped) and (ends or now_ms >= self._output_ms):
             self._output_ms = now_ms + OUTPUT_EVERY_MS
             output = self._take_output()
-        return Messages(output, self._take_beats(now_ms), ends)
+        beats: list[int] = []
+        if self._beats and now_ms >= self._beats_ms:
+            self._beats_ms = now_ms + BEATS_EVERY_MS
+            beats = [self._beats.popleft() for _ in range(len(self._beats))]
+            self._beating.difference_update(beats)
+            beats = [number for number in beats if number in self._holding.begun]
+        return Messages(output, beats, ends)
 
     def due_ms(self) -> int:
         """Return when queued messages are due for which no thread rings."""
@@ -277,14 +279,6 @@ class Outgoing:
             self._output_ms if self._output or self._dropped else _NEVER_MS,
             self._beats_ms if self._beats else _NEVER_MS,
         )
-
-    def _take_beats(self, now_ms: int) -> list[int]:
-        if not self._beats or now_ms < self._beats_ms:
-            return []
-        self._beats_ms = now_ms + BEATS_EVERY_MS
-        some = [self._beats.popleft() for _ in range(len(self._beats))]
-        self._beating.difference_update(some)
-        return [number for number in some if number in self._holding.begun]
 
     def _take_output(self) -> list[tuple[int, bytes]]:
         with self._writing:
