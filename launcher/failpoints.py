@@ -96,8 +96,11 @@ def _act(name: str, action: _Action) -> None:
     action.hits += 1
     if action.nth and action.hits != action.nth:
         return
-    if action.file and not _is_first(action.file):
-        return
+    if action.file:
+        try:
+            os.close(os.open(action.file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return
     if action.verb == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action.verb == "stop":
@@ -106,14 +109,6 @@ def _act(name: str, action: _Action) -> None:
         time.sleep(action.sleep_ms / 1000)
     else:
         raise FailpointHit(f"failpoint {name} was reached")
-
-
-def _is_first(file: str) -> bool:
-    try:
-        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return False
-    return True
 
 
 _points = Failpoints(NAMES)

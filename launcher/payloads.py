@@ -163,13 +163,16 @@ def whole_payload(payload: bytes) -> bytes:
         reference = msgspec.json.decode(payload, type=_Carried).payload
     except msgspec.DecodeError:
         return payload
-    store, name = _known(reference.store), reference.sha256
+    if reference.store not in _STORES and reference.store in _named():
+        open_store(reference.store)
+    store, name = _STORES.get(reference.store), reference.sha256
     if store is None:
         raise PayloadGone(
             f"payload is in {reference.store}, which this worker does not read",
             f"start it with {PAYLOADS}={reference.store}",
         )
-    content: bytes | None = _away(store, "get", name) if _is_name(name) else None
+    is_name = len(name) == 64 and not set(name) - set("0123456789abcdef")
+    content: bytes | None = _away(store, "get", name) if is_name else None
     if content is None:
         raise PayloadGone(
             f"payload {name[:64]} is not in {reference.store}: somebody deleted it",
@@ -178,12 +181,6 @@ def whole_payload(payload: bytes) -> bytes:
     if len(content) != reference.bytes or hashlib.sha256(content).hexdigest() != name:
         raise PayloadGone(f"payload {name} in {reference.store} is not what was submitted")
     return content
-
-
-def _known(url: str) -> PayloadStore | None:
-    if url not in _STORES and url in _named():
-        open_store(url)
-    return _STORES.get(url)
 
 
 def _away(store: PayloadStore, what: str, *given: object) -> bytes | None:
@@ -195,10 +192,6 @@ def _away(store: PayloadStore, what: str, *given: object) -> bytes | None:
     except Exception as error:
         raise PayloadsAway(f"{store.url} cannot {what} a payload: {error}") from error
     return content
-
-
-def _is_name(name: str) -> bool:
-    return len(name) == 64 and not set(name) - set("0123456789abcdef")
 
 
 def _named() -> list[str]:

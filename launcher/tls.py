@@ -148,7 +148,10 @@ def read_pem(name: str, *, is_key: bool = False) -> bytes:
         reason = (error.strerror or "cannot be read").lower()
         hint = "`raftcron certs issue` makes ca.pem, cert.pem and key.pem"
         raise BadConfig(f"{name}: {reason}", hint) from error
-    if is_key and status.st_mode & _forbidden(status.st_uid):
+    # A key of root that a group reads is permitted to others than root, as in PostgreSQL:
+    # Kubernetes mounts secrets so (`fsGroup`), and newer releases of systemd show credentials so.
+    forbidden = 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077
+    if is_key and status.st_mode & forbidden:
         mode = f"{status.st_mode & 0o777:04o}"
         raise BadConfig(
             f"{name}: others may use this private key (mode {mode})", f"chmod 600 {name}"
@@ -156,15 +159,6 @@ def read_pem(name: str, *, is_key: bool = False) -> bytes:
     if len(content) > PEM_BYTES_MAX:
         raise BadConfig(f"{name}: is larger than {PEM_BYTES_MAX} bytes", "is it the right file?")
     return content
-
-
-def _forbidden(owner: int) -> int:
-    """Return the mode bits that a private key must not have.
-
-    A key of root that a group reads is permitted to others than root, as in PostgreSQL: Kubernetes
-    mounts secrets so (`fsGroup`), and newer releases of systemd show credentials so.
-    """
-    return 0o037 if owner == 0 and os.geteuid() != 0 else 0o077
 
 
 def _context(protocol: int, files: TlsFiles, authority: bytes) -> ssl.SSLContext:

@@ -62,8 +62,9 @@ def _table_at(kind: inspect.Type, path: str) -> inspect.StructType | None:
     """Return the struct that a path of msgspec leads to."""
     for name, _ in _STEP.findall(path):
         struct = _struct_of(kind)
-        if not name:
-            kind = _element_of(kind)
+        if not name:  # what a list, tuple or table has in it
+            element: Any = getattr(kind, "value_type", None) or getattr(kind, "item_type", None)
+            kind = element if isinstance(element, inspect.Type) else kind
         elif struct is not None:
             kind = next((one.type for one in struct.fields if one.encode_name == name), kind)
     return _struct_of(kind)
@@ -75,12 +76,6 @@ def _struct_of(kind: inspect.Type) -> inspect.StructType | None:
         if isinstance(one, inspect.StructType):
             return one
     return None
-
-
-def _element_of(kind: inspect.Type) -> inspect.Type:
-    """Return the type of the elements of a list, tuple or table, or the type itself."""
-    element: Any = getattr(kind, "value_type", None) or getattr(kind, "item_type", None)
-    return element if isinstance(element, inspect.Type) else kind
 
 
 def _tables_with(key: str, kind: inspect.Type, place: str) -> list[str]:
