@@ -374,29 +374,25 @@ class EngineLog:
         if self._state in ("new", "stopped"):
             return
         try:
-            self._dispatch(event)
+            match event:
+                case Committed(entries):
+                    for command, index, term in entries:
+                        self._apply(Position(term, index), command)
+                case Changed(leadership, logged):
+                    self._believe(leadership, logged)
+                case Refused(counters, refusal):
+                    for counter in counters:
+                        self._pending.refuse(counter, refusal or NotLeader(self._leadership.leader))
+                case TakeDump():
+                    self._take_dump(event)
+                case Dumped(position, failure):
+                    self._answer_dumps(position, failure)
+                case Restored(dump, pieces):
+                    self._restore(dump, pieces)
+                case Failed(failure):
+                    self._fail(failure)
         except Exception as error:  # noqa: BLE001 - whoever raised, the replica ends
             self._fail(error)
-
-    def _dispatch(self, event: Event) -> None:
-        match event:
-            case Committed(entries):
-                for command, index, term in entries:
-                    self._apply(Position(term, index), command)
-            case Changed(leadership, logged):
-                self._believe(leadership, logged)
-            case Refused(counters, error):
-                for counter in counters:
-                    refusal = error or NotLeader(self._leadership.leader)
-                    self._pending.refuse(counter, refusal)
-            case TakeDump():
-                self._take_dump(event)
-            case Dumped(position, error):
-                self._answer_dumps(position, error)
-            case Restored(dump, pieces):
-                self._restore(dump, pieces)
-            case Failed(error):
-                self._fail(error)
 
     def _apply(self, position: Position, command: bytes) -> None:
         envelope = unseal(command)

@@ -115,34 +115,28 @@ def write_dump(
     """
     file = disk.create(name)
     try:
-        dump = _write(disk, file, Dump(name, position, members, 0, b"", life), pieces)
+        header = msgspec.msgpack.encode(_Header(position.term, position.index, members, life))
+        if len(header) > _HEADER_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"a dump's header of {len(header)} bytes is too big", name)
+        lead = _LEAD.pack(MAGIC, FORMAT, len(header)) + header
+        writer, size = _Writer(disk, file), 0
+        writer.put(lead + _crc(lead))
+        for piece in pieces:
+            size += len(piece)
+            if size > DUMP_BYTES_MAX:
+                raise OSError(errno.EFBIG, f"the state is over {DUMP_BYTES_MAX} bytes", name)
+            writer.put(piece)
+        writer.flush()
+        digest = writer.digest.digest()
+        end = _END.pack(size, digest)
+        file.append(end + _crc(end))
+        file.sync()
     except BaseException:
         file.close()
         disk.remove(name)
         raise
     file.close()
-    return dump
-
-
-def _write(disk: Disk, file: File, dump: Dump, pieces: Iterable[bytes]) -> Dump:
-    at = dump.position
-    header = msgspec.msgpack.encode(_Header(at.term, at.index, dump.members, dump.life))
-    if len(header) > _HEADER_BYTES_MAX:
-        raise OSError(errno.EFBIG, f"a dump's header of {len(header)} bytes is too big", dump.name)
-    lead = _LEAD.pack(MAGIC, FORMAT, len(header)) + header
-    writer, size = _Writer(disk, file), 0
-    writer.put(lead + _crc(lead))
-    for piece in pieces:
-        size += len(piece)
-        if size > DUMP_BYTES_MAX:
-            raise OSError(errno.EFBIG, f"the state is over {DUMP_BYTES_MAX} bytes", dump.name)
-        writer.put(piece)
-    writer.flush()
-    digest = writer.digest.digest()
-    end = _END.pack(size, digest)
-    file.append(end + _crc(end))
-    file.sync()
-    return msgspec.structs.replace(dump, size=size, digest=digest)
+    return Dump(name, position, members, size, digest, life)
 
 
 def check_dump(disk: Disk, name: str) -> Dump:

@@ -215,30 +215,24 @@ class Entries:
     def _from_disk(self, first: int, end: int) -> list[bytes]:
         commands: list[bytes] = []
         slot, stop = first - self.begin - 1, end - self.begin - 1
+        places, lengths = self._places, self._lengths
         while slot < stop:
-            after = self._neighbours(slot, stop)
-            start = self._places[slot]
-            count = self._places[after - 1] + self._lengths[after - 1] - start
-            content = self.reader.read(start, count)
+            after = slot + 1  # the end of the entries that one read returns
+            while after < stop:
+                gap = places[after] - places[after - 1] - lengths[after - 1]
+                if not 0 <= gap <= _GAP_BYTES_MAX:
+                    break
+                after += 1
+            start = places[slot]
+            content = self.reader.read(start, places[after - 1] + lengths[after - 1] - start)
             for at in range(slot, after):
-                offset = self._places[at] - start
-                command = content[offset : offset + self._lengths[at]]
+                offset = places[at] - start
+                command = content[offset : offset + lengths[at]]
                 if zlib.crc32(command) != self._sums[at]:
-                    place, index = self._places[at], self.begin + 1 + at
+                    place, index = places[at], self.begin + 1 + at
                     byte = self.reader.offset(place)
                     what = f"entry {index} at byte {byte} is not what was written there"
                     raise LogDamaged(self.reader.describe(place), what)
                 commands.append(command)
             slot = after
         return commands
-
-    def _neighbours(self, slot: int, stop: int) -> int:
-        """Return the end of the entries from `slot` on that one read returns."""
-        places, lengths = self._places, self._lengths
-        slot += 1
-        while slot < stop:
-            gap = places[slot] - places[slot - 1] - lengths[slot - 1]
-            if not 0 <= gap <= _GAP_BYTES_MAX:
-                break
-            slot += 1
-        return slot
