@@ -56,7 +56,17 @@ def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> Out
         )
     try:
         store.get_file(name, packed)
-        return _unpack(name, packed, whose, path)
+        with disk.create(path) as file:
+            read = disk.read_file(packed, OUTPUT_MAGIC, OutputHeader, whose.size, file.write)
+        header = read.header
+        if header.cell != whose.cell:
+            raise SnapshotForeign(name, f"it is of cell {header.cell!r}, not {whose.cell!r}")
+        inside = (header.launch, header.attempt, header.size)
+        if inside != (whose.launch, whose.attempt, read.content_bytes):
+            raise SnapshotCorrupt(
+                name, f"it is {header.size} bytes of {header.launch}#{header.attempt}"
+            )
+        return header
     except ObjectMissing:
         return None
     except BaseException:
@@ -64,17 +74,3 @@ def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> Out
         raise
     finally:
         packed.unlink(missing_ok=True)
-
-
-def _unpack(name: str, packed: Path, whose: OutputHeader, path: Path) -> OutputHeader:
-    with disk.create(path) as file:
-        read = disk.read_file(packed, OUTPUT_MAGIC, OutputHeader, whose.size, file.write)
-    header = read.header
-    if header.cell != whose.cell:
-        raise SnapshotForeign(name, f"it is of cell {header.cell!r}, not {whose.cell!r}")
-    inside = (header.launch, header.attempt, header.size)
-    if inside != (whose.launch, whose.attempt, read.content_bytes):
-        raise SnapshotCorrupt(
-            name, f"it is {header.size} bytes of {header.launch}#{header.attempt}"
-        )
-    return header
