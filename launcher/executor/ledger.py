@@ -202,10 +202,6 @@ class Ledger:
         sqlite = path.with_name(OLD_FILE)
         if sqlite.exists():
             raise old(sqlite)
-        self._open()
-        self.uuid = self._journal.uuid
-
-    def _open(self) -> None:
         bodies = self._journal.load()
         if bodies is None:
             self._journal.uuid = new_uuid()
@@ -220,6 +216,7 @@ class Ledger:
             raise damaged(self.path, f"a record is of no known kind: {error}") from error
         except (ValueError, LookupError, OverflowError, TypeError) as error:
             raise damaged(self.path, str(error)) from error
+        self.uuid = self._journal.uuid
 
     def _replay(self, body: bytes) -> None:
         """Do again what records say. Those of the release before are read as well: the journal is

@@ -120,7 +120,16 @@ class ControlGroups:
         try:
             with contextlib.suppress(FileExistsError):
                 self._files.mkdir(path)
-            self._limit(path, cpu_milli, memory_bytes)
+            if cpu_milli and "cpu" in self.controllers:
+                quota_us = max(QUOTA_US_MIN, cpu_milli * PERIOD_US // 1000)
+                self._files.write(f"{path}/cpu.max", f"{quota_us} {PERIOD_US}")
+            if memory_bytes and "memory" in self.controllers:
+                self._files.write(f"{path}/memory.max", str(memory_bytes))
+                # Older kernels lack these. Without swap accounting, the excess may be swapped out.
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.write(f"{path}/memory.swap.max", "0")
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.write(f"{path}/memory.oom.group", "1")
         except OSError as error:
             self.problem = f"{path}: {error.strerror}"
             self._remove(path)
@@ -146,18 +155,6 @@ class ControlGroups:
             with contextlib.suppress(OSError, SurvivorsRemain):
                 clear(self.home, self._files, wait_ms=CLOSE_WAIT_MS)
                 self._files.rmdir(self.home)
-
-    def _limit(self, path: str, cpu_milli: int, memory_bytes: int) -> None:
-        if cpu_milli and "cpu" in self.controllers:
-            quota_us = max(QUOTA_US_MIN, cpu_milli * PERIOD_US // 1000)
-            self._files.write(f"{path}/cpu.max", f"{quota_us} {PERIOD_US}")
-        if memory_bytes and "memory" in self.controllers:
-            self._files.write(f"{path}/memory.max", str(memory_bytes))
-            # Older kernels lack these. Without swap accounting, the excess may be swapped out.
-            with contextlib.suppress(FileNotFoundError):
-                self._files.write(f"{path}/memory.swap.max", "0")
-            with contextlib.suppress(FileNotFoundError):
-                self._files.write(f"{path}/memory.oom.group", "1")
 
     def _remove(self, path: str) -> None:
         if not _removed(path, self._files):

@@ -330,7 +330,7 @@ class Commands(Group):
         failed: list[Attempt] = []
         for attempt in some:
             if attempt.spec.secrets and not found:
-                # While there is no spawner that is of no use: its commands are interrupted.
+                # Without a spawner, reading them is of no use: its commands are interrupted.
                 if not self._is_spawner_dead:
                     self._unread[attempt.name] = attempt
                     self._secrets.read(attempt.spec.secrets, partial(self._have_read, attempt))

@@ -55,7 +55,14 @@ class WorkerGrants:
             BadConfig: there is no such group or user.
         """
         self.own_token = secrets.token_hex(_TOKEN_BYTES)
-        self._rules = [_resolved(rule) for rule in rules]
+        self._rules: list[_Rule] = []
+        for rule in rules:
+            try:
+                gid = grp.getgrnam(rule.group).gr_gid if rule.group else -1
+                uid = pwd.getpwnam(rule.user).pw_uid if rule.user else -1
+            except KeyError as error:
+                raise BadConfig(f"[[worker]]: {error.args[0]}", "name one of this host") from error
+            self._rules.append(_Rule(rule.handlers, gid, uid, rule.token_sha256))
         if self._rules:
             self._rules.append(_Rule(("*",), digest=_digest(self.own_token)))
 
@@ -74,15 +81,6 @@ class WorkerGrants:
                     "[[worker]] of the executor's configuration grants handlers"
                 )
         return ""
-
-
-def _resolved(rule: WorkerRule) -> _Rule:
-    try:
-        gid = grp.getgrnam(rule.group).gr_gid if rule.group else -1
-        uid = pwd.getpwnam(rule.user).pw_uid if rule.user else -1
-    except KeyError as error:
-        raise BadConfig(f"[[worker]]: {error.args[0]}", "name one of this host") from error
-    return _Rule(rule.handlers, gid, uid, rule.token_sha256)
 
 
 def _digest(token: str) -> str:

@@ -39,7 +39,17 @@ class WorkerListener:
         self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(socket.AF_UNIX)
         try:
-            self._listen(directory)
+            # The lock of the directory is ours, so the process that made an older file is dead.
+            self._path.unlink(missing_ok=True)
+            # Through the directory's descriptor: an address has 108 bytes at most, a path has not.
+            folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                self._socket.bind(f"/proc/self/fd/{folder}/{SOCKET}")
+            finally:
+                os.close(folder)
+            self._path.chmod(0o660)
+            self._socket.setblocking(False)
+            self._socket.listen(WORKERS_MAX)
             if group:
                 number = grp.getgrnam(group).gr_gid
                 for path in directory.glob("journal*"):
@@ -55,19 +65,6 @@ class WorkerListener:
                 "mend that, or set `workers = false` where no worker is to be served",
             ) from error
         self._loop.add_reader(self._socket.fileno(), self._accept)
-
-    def _listen(self, directory: Path) -> None:
-        # The lock of the directory is ours, so the process that made an older file is dead.
-        self._path.unlink(missing_ok=True)
-        # Through the directory's descriptor: an address has 108 bytes at most, a path has not.
-        folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._socket.bind(f"/proc/self/fd/{folder}/{SOCKET}")
-        finally:
-            os.close(folder)
-        self._path.chmod(0o660)
-        self._socket.setblocking(False)
-        self._socket.listen(WORKERS_MAX)
 
     def _accept(self) -> None:
         try:
