@@ -122,9 +122,6 @@ class Client(Connected):
             NotAllSubmitted: some were refused; its `outcomes` has a Task or an error for each.
             BadTask, BadPayload: an item is not valid; calls before its own were sent.
         """
-        return accepted(self._sent(items))
-
-    def _sent(self, items: Iterable[Item]) -> Outcomes:
         done: Outcomes = []
         open_: deque[Chunk] = deque()
         for chunk in self._core.chunks(items):
@@ -135,7 +132,7 @@ class Client(Connected):
             open_.append((chunk, parcel))
         for one in open_:
             done += self._settled(one)
-        return done
+        return accepted(done)
 
     def _settled(self, sent: Chunk) -> Outcomes:
         chunk, parcel = sent

@@ -414,7 +414,14 @@ class Grouping:
         tenant = core.settings.tenant
         self._core = core
         self.name = f"{tenant}/{name}" if tenant and "/" not in name else name
-        self._hook = core.submission_of(self._item(on_complete)) if on_complete else None
+        self._hook: Submission | None = None
+        if on_complete:
+            core.check_item(on_complete)
+            handler, payload, options = (*on_complete, {})[:3]
+            tenant, slash, word = self.name.rpartition("/")
+            # A key of its own, so that closing may be repeated.
+            usual = {"key": f"{word}.complete"} | ({"tenant": tenant} if slash else {})
+            self._hook = core.submission_of((handler, payload, usual | options))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -423,14 +430,6 @@ class Grouping:
     def stays_open(self) -> str:
         """What is said where the block of a group ends with an exception."""
         return f"group {self.name} stays open: close or cancel it, or submit the rest to it"
-
-    def _item(self, item: Item) -> Item:
-        """Return the hook with a key of its own, so that closing may be repeated."""
-        self._core.check_item(item)
-        handler, payload, options = (*item, {})[:3]
-        tenant, slash, word = self.name.rpartition("/")
-        usual = {"key": f"{word}.complete"} | ({"tenant": tenant} if slash else {})
-        return (handler, payload, usual | options)
 
     def _member(self, item: Item) -> Item:
         """Return a task of this group.
