@@ -49,7 +49,12 @@ class CellOutput:
 
     def __init__(self, config: MailConfig, folder: Path) -> None:
         self._url = config.api.rstrip("/")
-        host = _host(self._url)
+        try:
+            host = urlsplit(self._url).hostname
+        except ValueError:
+            host = None
+        if not host:
+            raise BadConfig("mail.api: it is no URL", 'write "https://r1.example.com:7480"')
         endpoint = Endpoint(host=host, headers=config.api_headers)
         self._http = HttpTarget(
             HttpConfig(hosts=(host,), networks=EVERYWHERE, ca=config.api_ca, endpoint=(endpoint,)),
@@ -85,13 +90,3 @@ class CellOutput:
         return msgspec.json.encode(
             {"url": f"{self._url}/v1/output/{place}?{query}", "method": "GET"}
         )
-
-
-def _host(url: str) -> str:
-    try:
-        host = urlsplit(url).hostname
-    except ValueError:
-        host = None
-    if not host:
-        raise BadConfig("mail.api: it is no URL", 'write "https://r1.example.com:7480"')
-    return host

@@ -231,9 +231,14 @@ def _of_kubeconfig(path: Path, context: str) -> Access:
                 f"{path}: its user has {unread!r}, which is not supported",
                 "use a token or a client certificate, such as those of a service account",
             )
+    server = str(cluster.get("server", ""))
+    url = urlsplit(server)
+    is_local = url.scheme == "http" and is_loopback(url.hostname or "")
+    if not url.hostname or not (url.scheme == "https" or is_local):
+        raise BadConfig(f"{path}: server {server!r} is neither https:// nor on this host")
     token_file = str(user.get("tokenFile", ""))
     return Access(
-        _server(cluster, path),
+        server,
         _tls(cluster, user, path),
         str(cluster.get("tls-server-name", "")),
         str(user.get("token", "")),
@@ -249,15 +254,6 @@ def _named(found: dict[str, Any], list_: str, name: str, kind: str, path: Path) 
             entry: dict[str, Any] = one[kind]
             return entry
     raise BadConfig(f"{path}: has no {kind} {name!r}", JSON_HINT)
-
-
-def _server(cluster: dict[str, Any], path: Path) -> str:
-    server = str(cluster.get("server", ""))
-    url = urlsplit(server)
-    is_local = url.scheme == "http" and is_loopback(url.hostname or "")
-    if not url.hostname or not (url.scheme == "https" or is_local):
-        raise BadConfig(f"{path}: server {server!r} is neither https:// nor on this host")
-    return server
 
 
 def _tls(cluster: dict[str, Any], user: dict[str, Any], path: Path) -> ssl.SSLContext | None:

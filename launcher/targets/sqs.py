@@ -163,7 +163,11 @@ class SqsTarget:
         try:
             answer = self._client.send_message(QueueUrl=self._url(message.queue), **sent)
         except ClientError as error:
-            return _refused(error)
+            problem = error.response.get("Error", {})
+            code = str(problem.get("Code", ""))
+            text = excerpt(f"{code}: {problem.get('Message', '')}".encode())
+            is_final = code in _REFUSED or code.rpartition(".")[2] in _REFUSED
+            return Seen(State.FATAL if is_final else State.RETRY, text)
         except (BotoCoreError, OSError) as error:
             raise NotReached(f"{message.queue}: {excerpt(str(error).encode())}") from error
         said = f"message {answer['MessageId']}"
@@ -194,14 +198,6 @@ def short_name(name: str) -> str:
     if len(name) <= NAME_CHARS_MAX:
         return name
     return hashlib.blake2b(name.encode(), digest_size=32).hexdigest()
-
-
-def _refused(error: ClientError) -> Seen:
-    said = error.response.get("Error", {})
-    code = str(said.get("Code", ""))
-    text = excerpt(f"{code}: {said.get('Message', '')}".encode())
-    is_final = code in _REFUSED or code.rpartition(".")[2] in _REFUSED
-    return Seen(State.FATAL if is_final else State.RETRY, text)
 
 
 def _text(raw: msgspec.Raw) -> str:
