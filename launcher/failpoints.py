@@ -67,7 +67,15 @@ class Failpoints:
                     f"{VARIABLE}: failpoint {name!r} does not exist",
                     f"there are {', '.join(self._names)}",
                 )
-            armed[name] = _parse(name, wanted)
+            match = _ACTION.fullmatch(wanted)
+            if match is None:
+                raise BadConfig(
+                    f"{VARIABLE}: action {wanted!r} of {name} cannot be read",
+                    "write kill, stop, error or sleep:MS, then @N or +file:PATH",
+                )
+            verb = match["verb"].partition(":")[0]
+            ms, nth = int(match["ms"] or 0), int(match["nth"] or 0)
+            armed[name] = _Action(verb, ms, nth, match["file"] or "")
         self._actions.clear()
         self._actions.update(armed)
 
@@ -79,17 +87,6 @@ class Failpoints:
         """
         if self._actions and (action := self._actions.get(name)) is not None:
             _act(name, action)
-
-
-def _parse(name: str, wanted: str) -> _Action:
-    match = _ACTION.fullmatch(wanted)
-    if match is None:
-        raise BadConfig(
-            f"{VARIABLE}: action {wanted!r} of {name} cannot be read",
-            "write kill, stop, error or sleep:MS, then @N or +file:PATH",
-        )
-    verb = match["verb"].partition(":")[0]
-    return _Action(verb, int(match["ms"] or 0), int(match["nth"] or 0), match["file"] or "")
 
 
 def _act(name: str, action: _Action) -> None:
