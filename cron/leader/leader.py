@@ -582,8 +582,9 @@ class Leader:
             self._beat.clear()
             asked_mono_ms = self._clock.mono_ms()
             await self._log.confirm(timeout_ms=self._settings.append_timeout_ms)
-            self.pool.answer_heartbeats(asked_mono_ms)
-            self._wake.set()
+            # Most heartbeats only renew a lease: each would be a turn for nothing.
+            if self.pool.answer_heartbeats(asked_mono_ms):
+                self._wake.set()
 
     async def _probe(self) -> None:
         """Find out which executors answer, however long an entry takes (rule R7)."""

@@ -245,8 +245,9 @@ class Pool:
 
     # ---- leases (rule R5)
 
-    def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> None:
+    def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> bool:
         """Answer heartbeats that arrived up to that time; renew those leases from their arrival.
+        Return whether any executor has changed in what it may get since `take_touched`.
 
         Call this after a majority confirmed the leader, with the time read before it was asked.
         That millisecond is included; the error is below 1 ms, and give-up and self-kill are seconds
@@ -262,6 +263,7 @@ class Pool:
                     self._touched.add(session.executor)
                 self.leases.renew(session.key, arrival)
                 self._drop_if_stuck(session)
+        return bool(self._touched)
 
     # ---- orders
 

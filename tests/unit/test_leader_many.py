@@ -273,3 +273,28 @@ async def test_the_bound_of_executors_may_be_lower_than_ours() -> None:
         rig.pool.join(greeting(0), "")
         with pytest.raises(Refused, match="1 executors are connected"):
             rig.pool.join(greeting(1), "")
+
+
+async def test_a_heartbeat_that_only_renews_a_lease_makes_no_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of a thousand executors' heartbeats was a turn of the leader."""
+    turns, placing = 0, Executors.place
+
+    def place(executors: Executors, queues: Queues) -> None:
+        nonlocal turns
+        turns += 1
+        placing(executors, queues)
+
+    monkeypatch.setattr(Executors, "place", place)
+    async with reigning() as replica:
+        session = replica.pool.join(greeting(0), "")
+        await replica.until(lambda: session.is_welcome)
+        replica.pool.receive(session, beat(1, 0, replica.clock.ms))
+        await replica.until(lambda: len(replica.leader.indexes.queues.places.views) == 1)
+        turns = 0
+        for number in range(2, 102):
+            replica.clock.ms += 1
+            replica.pool.receive(session, beat(number, 0, replica.clock.ms))
+            await replica.until(lambda: not session.awaits_answer)
+        assert turns < 50  # what is due every second may come meanwhile, on a slow machine
