@@ -311,15 +311,17 @@ class TaskWitness:
         self, state: State, acknowledged: Iterable[str], calm_ms: int, now_ms: int, *, served: bool
     ) -> None:
         """At the end: each task that was acknowledged waits for its time or has its end."""
+        # Where the cell's time is ahead of all clocks, it stands still, and tasks wait for it.
+        moves = state.at_ms < now_ms + EARLY_MS
         for name in acknowledged:
             on_disk = state.spilled.find(name) is not None
             known = self._known.get(name)
-            if on_disk and known is not None and now_ms > max(known.at_ms, calm_ms) + LATE_MS:
+            late_ms = now_ms - max(known.at_ms, calm_ms) if known is not None else 0
+            if on_disk and moves and late_ms > LATE_MS:
                 self._accuse("t", f"{name} was due long ago, and is on disk")
             if name not in state.tasks and not on_disk and name not in self._lost:
                 self._accuse("t", f"{name} was acknowledged, and is not known")
-        # Where the cell's time is ahead of all clocks, it stands still, and tasks wait for it.
-        is_able = served and state.at_ms < now_ms + EARLY_MS
+        is_able = served and moves
         for name, task in state.tasks.items():
             known = self._known.get(name)
             if known is None:
