@@ -557,7 +557,7 @@ class Leader:
             return
         delay_ms, wanted = self._idle_ms(), self._wake
         if self._wake.is_set:
-            is_busy = self.pace.is_busy(self._clock.mono_ms())
+            is_busy = self._clock.mono_ms() <= self.pace.busy_until_ms
             gathers = is_busy and is_supplied and not self._applier.state.holds
             delay_ms = min(delay_ms - turn_ms, self._settings.gather_ms) if gathers else 0
             wanted = self._asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from math import log2
 from statistics import median_low
 from typing import Final
 
@@ -57,11 +58,17 @@ class TurnPace:
         self._turns: deque[tuple[int, int]] = deque(maxlen=LEAD_TURNS)
         """(when it ended, how long until it was applied)"""
         self._recent_rows, self._counted_ms = 0.0, 0
+        self.busy_until_ms = 0
+        """Until when, by a monotonic clock, many rows were appended lately, in few entries or many.
+        """
 
     def took(self, rows: int, busy_ms: int, whole_ms: int, now_ms: int) -> None:
         """Note a turn that ended at `now_ms` of a monotonic clock: its rows, how long it kept the
         loop, and how long until it was applied."""
-        self._recent_rows, self._counted_ms = self._left(now_ms) + rows, now_ms
+        passed_ms, self._counted_ms = max(0, now_ms - self._counted_ms), now_ms
+        self._recent_rows = self._recent_rows * 0.5 ** (passed_ms / HALF_MS) + rows
+        if self._recent_rows >= BUSY_ROWS:
+            self.busy_until_ms = now_ms + int(HALF_MS * log2(self._recent_rows / BUSY_ROWS))
         self._turns.append((now_ms, whole_ms))
         self.durations.counts[bisect_left(self.durations.bounds_ms, whole_ms)] += 1
         self.durations.sum_ms += whole_ms
@@ -70,14 +77,6 @@ class TurnPace:
         self._row_us = (3 * self._row_us + 1000 * busy_ms // rows) // 4
         most = TURN_MS * 1000 // self._row_us if self._row_us else ROWS_MAX
         self.rows_max = min(max(most, ROWS_MIN), ROWS_MAX)
-
-    def is_busy(self, now_ms: int) -> bool:
-        """Return whether many rows were appended lately, in few entries or in many."""
-        return self._left(now_ms) >= BUSY_ROWS
-
-    def _left(self, now_ms: int) -> float:
-        passed_ms = max(0, now_ms - self._counted_ms)
-        return float(self._recent_rows * 0.5 ** (passed_ms / HALF_MS))
 
     @property
     def portion(self) -> int:

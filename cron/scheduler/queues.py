@@ -165,7 +165,7 @@ class Queues:
                 numbers = [key[0] for key in keys if key not in mine] if mine else numbers
                 over |= mine
             if numbers and executor not in self._given_up:
-                counts.setdefault(executor, Counter()).update(self._flows_of(numbers))
+                counts.setdefault(executor, Counter()).update(map(self._flows.__getitem__, numbers))
         self._uncount(counts)
         self.placement.vacate(over)
         self.fair.ended(over)
@@ -182,7 +182,7 @@ class Queues:
             else:
                 begun.update(dict.fromkeys(zip(numbers, repeat(at_s), repeat(0))))
         for (executor, _), numbers in planned.items():  # not accepted as they were planned
-            self._uncount({executor: Counter(self._flows_of(numbers))})
+            self._uncount({executor: Counter(map(self._flows.__getitem__, numbers))})
         over: list[Key] = []
         for key in begun:
             self._forget_waiting(key, is_running=key in self._running)
@@ -192,10 +192,6 @@ class Queues:
             elif key not in self._running:
                 over.append(key)
         return over
-
-    def _flows_of(self, numbers: Iterable[int]) -> Iterator[FlowKey]:
-        """Yield in which flow each of these jobs' launches is that is only counted."""
-        return map(self._flows.__getitem__, numbers)
 
     def _uncount(self, counts: Mapping[int, Counter[FlowKey]]) -> None:
         """Forget running launches that were only counted, by executor and flow."""
@@ -223,7 +219,7 @@ class Queues:
                 self._forget_waiting(key, is_running=ran is not None)
                 over[key] = None
                 if ran is None and executor not in self._given_up:
-                    counts.setdefault(executor, Counter()).update(self._flows_of(key[:1]))
+                    counts.setdefault(executor, Counter()).update((self._flows[key[0]],))
             elif (row := due.get(key)) is not None:
                 self.offer(copy(row))
             elif key in self._waiting:
@@ -404,7 +400,7 @@ class Queues:
         counts: dict[int, Counter[FlowKey]] = {}
         for key, executor in lost.items():
             if key not in self._running and key in self.state.active:
-                counts.setdefault(executor, Counter()).update(self._flows_of(key[:1]))
+                counts.setdefault(executor, Counter()).update((self._flows[key[0]],))
         self._lost, self._over = lost, None
         self._uncount(counts)
         self.placement.vacate(running)

@@ -70,7 +70,7 @@ GATES = (
     Gate("epoch-at-executors", AMBUSH, "d", 7, SHORT),
     Gate("fence", AMBUSH, "c", 7, SHORT),
     Gate("tombstones", AMBUSH, "c"),
-    Gate("known-names", AMBUSH, "a", 1, SHORT),
+    Gate("known-names", AMBUSH, "a", 30, SHORT),
     Gate("not-after", Mood(2.0, {"stall": 1}), "i", 1),
     Gate("overlap", Mood(8.0, {"break_stream": 1}), "e", 3, SHORT),
     # A leader that does not know that it is none, for longer than a lease.
