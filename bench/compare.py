@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -25,7 +26,16 @@ import msgspec
 
 from bench.search import search
 from bench.section import figure, merge_rows
-from bench.trees import ROOT, ProbeFailed, Tree, end_by_signals, run_probe, this_tree, tree_of
+from bench.trees import (
+    ROOT,
+    ProbeFailed,
+    Tree,
+    busy_loops,
+    end_by_signals,
+    run_probe,
+    this_tree,
+    tree_of,
+)
 
 README: Final = ROOT / "bench" / "README.md"
 RESULTS: Final = ROOT / "bench" / "results" / "compare.jsonl"
@@ -88,6 +98,10 @@ QUESTIONS: Final = (
         "commands", "cpu_without_commands_us", 0.2, 0.4,
     ),
     Question(
+        "awake", "the same 200 commands, on cores that do not sleep, µs", "awake",
+        "cpu_without_commands_us", 0.2, 0.4,
+    ),
+    Question(
         "rate", "highest rate borne for 60 s, handlers, a second", "rate", "rate", 6, 3,
         is_more=True,
     ),
@@ -136,10 +150,17 @@ def probes(seconds: int, tasks: int) -> dict[str, Once]:
         return lambda tree: run_probe(tree, name, options, limit_s)
 
     noop, commands = {"kind": "noop"}, {"kind": "command", "executors": 1}
+    few = of("cost", 180 + seconds, work=commands, rate=200, seconds=seconds)
+
+    def awake(tree: Tree) -> Row:
+        with busy_loops(os.cpu_count() or 1, idle=True):
+            return few(tree)
+
     return {
         "cost-2000": of("cost", 180 + seconds, work=noop, rate=2_000, seconds=seconds),
         "cost-5000": of("cost", 300 + seconds, work=noop, rate=5_000, seconds=seconds),
-        "commands": of("cost", 180 + seconds, work=commands, rate=200, seconds=seconds),
+        "commands": few,
+        "awake": awake,
         "rate": _Highest(noop),
         "drain": of("drain", 480, tasks=tasks),
         "frozen": of("frozen", 120, seconds=15),

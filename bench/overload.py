@@ -16,15 +16,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from bench.search import search
 from bench.section import figure, merge_rows
-from bench.trees import ROOT, ProbeFailed, Tree, end_by_signals, run_probe, this_tree
+from bench.trees import (
+    ROOT,
+    ProbeFailed,
+    Tree,
+    busy_loops,
+    end_by_signals,
+    run_probe,
+    this_tree,
+)
 
 README: Final = ROOT / "bench" / "README.md"
 RESULTS: Final = ROOT / "bench" / "results" / "overload.jsonl"
@@ -45,7 +51,6 @@ RECOVERY_S: Final = 60
 """So long the cell is looked at when the overload is over."""
 COUNT_S: Final = 600
 """For the cell to start, to be well again, and for its launches to be counted."""
-BUSY: Final = "from cron.parent import die_with_parent as d; d()\nwhile True: pass"
 
 COLUMNS: Final = {
     "offered_per_second": "offered/s",
@@ -60,20 +65,6 @@ COLUMNS: Final = {
     "lateness_p95_ms": "late p95 ms",
     "seconds": "s",
 }
-
-
-@contextmanager
-def busy_loops(count: int) -> Iterator[None]:
-    """So many loops that use a core each, for as long as this lasts."""
-    loops: list[subprocess.Popen[bytes]] = []
-    try:
-        while len(loops) < count:
-            loops.append(subprocess.Popen([sys.executable, "-c", BUSY], cwd=ROOT))
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 def measure(

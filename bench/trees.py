@@ -36,6 +36,13 @@ BUILD_S: Final = 1_200
 END_S: Final = 20.0
 """A probe that is told to end has so long for its cell and its folders."""
 TOLD_CHARS: Final = 160
+BUSY: Final = "from cron.parent import die_with_parent as d; d()\nwhile True: pass"
+IDLE: Final = """import os, pathlib as p
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+group = p.Path("/proc/self/autogroup")
+os.setsid()
+if group.exists(): group.write_text("19")"""
+"""Such a loop has what nobody else wants of a core; its session's scheduling group as well."""
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -119,6 +126,22 @@ def _environment(path: Path) -> Path:
     itself = ["--no-deps", "--no-build-isolation", "-e", str(path)]
     subprocess.run([*install, *itself], check=True, timeout=BUILD_S)
     return python
+
+
+@contextmanager
+def busy_loops(count: int, *, idle: bool = False) -> Iterator[None]:
+    """So many loops that use a core each, for as long as this lasts; `idle` ones take no time from
+    anybody, but keep the cores from going to sleep."""
+    loops: list[subprocess.Popen[bytes]] = []
+    script = f"{IDLE}\n{BUSY}" if idle else BUSY
+    try:
+        while len(loops) < count:
+            loops.append(subprocess.Popen([sys.executable, "-c", script], cwd=ROOT))
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def run_probe(tree: Tree, name: str, options: dict[str, Any], limit_s: float) -> dict[str, Any]:
