@@ -101,8 +101,9 @@ def _with_leaders(changes: list[tuple[LeaderTerm, LeaderTerm]]) -> str:
 
 
 def _with_backfill(rows: list[Row]) -> str:
-    """Whether a person had a scheduled launch made again; `by` of a manual one is its maker."""
-    asked = next((row for row in reversed(rows) if not row.trigger and asked_by(row)), None)
+    """Whether a person had a launch made again; else `by` of a manual one is who made it."""
+    again = (row for row in reversed(rows) if row.is_redriven or not row.trigger)
+    asked = next((row for row in again if asked_by(row)), None)
     if asked is None:
         return ""
     if asked.is_redriven:

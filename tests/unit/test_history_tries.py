@@ -233,3 +233,20 @@ def test_who_redrove_it_is_told() -> None:
     rig.finished(60, 2)
     assert "bea had it launched again" in lines(rig)
     assert why(rig).verdict.endswith("bea redrove it")
+
+
+def test_who_redrove_a_launch_by_hand_is_told() -> None:
+    """Only those of a schedule said so: `by` of a manual one was taken for its maker."""
+    rig = with_job(work=HANDLER, retry=Retry(tries=2, backoff_ms=1_000, fatal_codes=(7,)))
+    rig.to(61).trigger("q1")
+    key = (1, T0 + 61, 1)
+    rig.to(62).begin(61, trigger=1)
+    rig.finished(61, key=key, state=LaunchState.FAILED, exit_code=7)
+    made = explain(None, T0 + 61, rig.rows, None, T0 + 99).verdict
+    assert "redrove" not in made
+    rig.append(pool.Redrive((key,), "bea"))
+    rig.to(70).begin(61, 2, trigger=1)
+    rig.finished(61, 2, key=key)
+    told = explain(None, T0 + 61, rig.rows, None, T0 + 99)
+    assert told.verdict.endswith("; it was a dead letter, bea redrove it")
+    assert [line for _, line in told.story if "anna" in line] == ["anna triggered it"]
