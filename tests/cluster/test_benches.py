@@ -15,6 +15,7 @@ import pytest
 from bench import compare, far_tasks, overload
 from bench.search import Tried
 from bench.trees import Tree, this_tree
+from cron.scheduler.far_tasks import SEGMENT_ROWS
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -90,6 +91,6 @@ def test_a_cell_with_tasks_on_disk_ends_with_its_row(
     monkeypatch.setattr(sys, "argv", ["bench.far_tasks", "--tasks", "20000"])
     assert far_tasks.main() == 0
     row = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (row["on_disk"], row["segments"]) == (20_000, 4)
+    assert (row["on_disk"], row["segments"]) == (20_000, 20_000 // SEGMENT_ROWS)
     assert row["brought_back"] > 0
     assert min(row["rss_leader_mb"], row["restart_s"], row["takeover_s"], row["get_p50_ms"]) > 0
