@@ -37,6 +37,7 @@ ADDED: Final = re.compile(
 """Files of what cells could not do at FIRST: tasks, alerts, roles, chains, targets, uploads."""
 LARGEST: Final[dict[str, str]] = {
     "cron/api/tasks.py": "All that a program can ask of tasks: messages and their checks.",
+    "cron/cli/tasks.py": "All that a person can ask of tasks: one command each, with its options.",
     "cron/daemon.py": "One replica: it makes all its parts, and starts and stops them in order.",
     "cron/leader/leader.py": "One leadership term: the turn that plans, appends and dispatches.",
     "cron/scheduler/fair_queue.py": "Which launch is next: one order over all flows and limits.",
