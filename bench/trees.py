@@ -37,12 +37,13 @@ END_S: Final = 20.0
 """A probe that is told to end has so long for its cell and its folders."""
 TOLD_CHARS: Final = 160
 BUSY: Final = "from cron.parent import die_with_parent as d; d()\nwhile True: pass"
-IDLE: Final = """import os, pathlib as p
+IDLE: Final = """import contextlib, os, pathlib
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-group = p.Path("/proc/self/autogroup")
 os.setsid()
-if group.exists(): group.write_text("19")"""
-"""Such a loop has what nobody else wants of a core; its session's scheduling group as well."""
+with contextlib.suppress(OSError): pathlib.Path("/proc/self/autogroup").write_text("19")"""
+"""Such a loop has what nobody else wants of a core; its session's scheduling group has little."""
+APART_S: Final = 0.2
+"""The kernel takes one nice value of a scheduling group in 0.1 s, except from root."""
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -130,14 +131,21 @@ def _environment(path: Path) -> Path:
 
 @contextmanager
 def busy_loops(count: int, *, idle: bool = False) -> Iterator[None]:
-    """So many loops that use a core each, for as long as this lasts; `idle` ones take no time from
-    anybody, but keep the cores from going to sleep."""
+    """So many loops that use a core each, for as long as this lasts; `idle` ones leave the core to
+    everybody else, but keep it from going to sleep.
+
+    Raises:
+        ProbeFailed: a loop has ended before.
+    """
     loops: list[subprocess.Popen[bytes]] = []
     script = f"{IDLE}\n{BUSY}" if idle else BUSY
     try:
         while len(loops) < count:
             loops.append(subprocess.Popen([sys.executable, "-c", script], cwd=ROOT))
+            time.sleep(APART_S if idle else 0)
         yield
+        if any(loop.poll() is not None for loop in loops):
+            raise ProbeFailed("a loop beside it has ended")
     finally:
         for loop in loops:
             loop.kill()

@@ -279,7 +279,8 @@ def _doubtful_tasks(state: State, gathered: Gathered, to_s: int) -> Iterator[Tas
         if task.is_over:
             continue
         if task.job or task.name in gathered.strangers:
-            # It has a launch, or an executor remembers it: unless that is known to run still.
+            # It may be over: it has a launch, or an executor remembers it. If that is known to
+            # run still, it is not.
             ran = gathered.by_job.get(task.job, []) if task.job else gathered.strangers[task.name]
             runs_on = any(row.state is LaunchState.LAUNCHED for row in ran)
             record = state.by_number.get(task.job)

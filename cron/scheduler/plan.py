@@ -526,7 +526,8 @@ class _Choice:
         if reason is Reason.DEADLINE and not note and job is not None and job.follows:
             found = self._predecessor(launch, job)
             note = found.note if found is not None else None
-        held = None  # by what may be running from before a restore, if no known launch runs
+        held = None
+        # No known launch of the job runs: one from before a restore may hold its place.
         if reason is Reason.OVERLAP and not self._runs(record.number):
             held = before_restore(self._view.state, record.held_until_ms, self._now_ms)
         if held:

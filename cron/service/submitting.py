@@ -87,7 +87,8 @@ async def submit(replica: Replica, request: api.SubmitRequest) -> api.SubmitRepo
     if (
         len(parts) == 1
         and ordered is None
-        # If a name has the hash of a task on disk, that is brought back if it is another one.
+        # Not where a name has the hash of a task on disk: that may be another task, and State can
+        # tell only once it is brought back.
         and not (spilled_tasks.count and any(spilled_tasks.find(one.name) for one in good))
     ):
         await _commit(replica, parts[0], request)

@@ -345,6 +345,7 @@ class Uploader:
         backup, generation = self._history.backup, self._applier.state.epoch.generation
         stored = (backup.generation, backup.index)
         ours = [one for one in self._local.snapshots() if one.header.generation == generation]
+        # Newest first: the first one that is ready is stored, and ends this.
         for file in [one for one in ours if (generation, one.header.index) > stored]:
             outline = await self._outline_of(file)
             named = [one for one in self._records() if name_of(one) in outline.segments]

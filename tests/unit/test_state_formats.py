@@ -126,7 +126,7 @@ def structs_of(kind: Any, found: dict[str, list[str]]) -> dict[str, list[str]]:
 def test_no_replicated_field_is_new_without_a_format() -> None:
     """An older release ignores it, without a word, and its State differs from then on."""
     known = {name: fields for name, *fields in map(str.split, FIELDS.read_text().splitlines())}
-    now = structs_of(c.Command, {})
+    now = structs_of(c.Entry, {})
     moved = [name for name, old in known.items() if now.get(name, [])[: len(old)] != old]
     assert not moved, "fields are appended, and never moved, renamed or removed"
     new = [f"{name}.{field}" for name in now for field in now[name][len(known.get(name, [])) :]]
