@@ -219,7 +219,7 @@ class Rig:
         self.store.now_ms = self.clock.ms
 
     async def until(self, is_so: Callable[[], object]) -> None:
-        """Wait for it to be so, at most 10 s."""
+        """Wait for it to be so, a minute at most."""
         async with asyncio.timeout(60):
             while not is_so():
                 assert not any(one.failures for one in self.replicas.values())

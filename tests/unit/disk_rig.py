@@ -25,7 +25,7 @@ CELL = "cell-1"
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Wait until something holds, 30 s at most."""
+    """Wait until something holds, a minute at most."""
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110, threads have no event for each thing
             await asyncio.sleep(0.002)
