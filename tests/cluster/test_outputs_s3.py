@@ -126,6 +126,7 @@ async def test_a_url_that_somebody_recorded_gives_nothing_but_the_same_bytes(
         asked = urllib.request.Request(place.url, headers=place.headers, method=method)
         with pytest.raises(urllib.error.HTTPError) as refused:
             await asyncio.to_thread(urllib.request.urlopen, asked, timeout=30)
+        refused.value.close()
         assert refused.value.code in (400, 403, 405, 501), method
     after = minio.head("recorded")
     assert before is not None
