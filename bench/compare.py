@@ -24,18 +24,10 @@ from typing import Any, Final
 
 import msgspec
 
+from bench.busy import busy_loops
 from bench.search import search
 from bench.section import figure, merge_rows
-from bench.trees import (
-    ROOT,
-    ProbeFailed,
-    Tree,
-    busy_loops,
-    end_by_signals,
-    run_probe,
-    this_tree,
-    tree_of,
-)
+from bench.trees import ROOT, ProbeFailed, Tree, end_by_signals, run_probe, this_tree, tree_of
 
 README: Final = ROOT / "bench" / "README.md"
 RESULTS: Final = ROOT / "bench" / "results" / "compare.jsonl"

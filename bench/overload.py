@@ -20,17 +20,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+from bench.busy import busy_loops
 from bench.search import search
 from bench.section import figure, merge_rows
-from bench.trees import (
-    ROOT,
-    ProbeFailed,
-    Tree,
-    busy_loops,
-    end_by_signals,
-    run_probe,
-    this_tree,
-)
+from bench.trees import ROOT, ProbeFailed, Tree, end_by_signals, run_probe, this_tree
 
 README: Final = ROOT / "bench" / "README.md"
 RESULTS: Final = ROOT / "bench" / "results" / "overload.jsonl"

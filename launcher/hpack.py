@@ -64,27 +64,31 @@ def decode(block: bytes) -> Headers:
     Raises:
         BadHeaders: it cannot be read.
     """
-    headers: Headers = []
-    at = 0
     try:
-        while at < len(block):
-            first = block[at]
-            if first & 0x80:
-                index, at = _read_integer(block, at, 7)
-                headers.append(_static(index))
-            elif first & 0xE0 == 0x20:
-                _, at = _read_integer(block, at, 5)  # the size of a table that stays empty
-            else:
-                index, at = _read_integer(block, at, 6 if first & 0x40 else 4)
-                if index:
-                    name = _static(index)[0]
-                else:
-                    raw, at = _read_text(block, at)
-                    name = raw.decode()
-                value, at = _read_text(block, at)
-                headers.append((name, value))
+        return _decode(block)
     except (IndexError, UnicodeDecodeError) as error:
         raise BadHeaders("a block of headers is cut off or no text") from error
+
+
+def _decode(block: bytes) -> Headers:
+    headers: Headers = []
+    at = 0
+    while at < len(block):
+        first = block[at]
+        if first & 0x80:
+            index, at = _read_integer(block, at, 7)
+            headers.append(_static(index))
+        elif first & 0xE0 == 0x20:
+            _, at = _read_integer(block, at, 5)  # the size of a table that stays empty
+        else:
+            index, at = _read_integer(block, at, 6 if first & 0x40 else 4)
+            if index:
+                name = _static(index)[0]
+            else:
+                raw, at = _read_text(block, at)
+                name = raw.decode()
+            value, at = _read_text(block, at)
+            headers.append((name, value))
     return headers
 
 

@@ -11,12 +11,14 @@ import click
 import msgspec
 
 from cron.api import table
+from cron.api.access import FieldView
 from cron.api.jobs import (
     ExportedJob,
     ExportRequest,
     JobsRequest,
     RemoveRequest,
     RevisionsQuery,
+    RevisionsReport,
     RevisionView,
     RollBackRequest,
 )
@@ -93,6 +95,10 @@ def diff_command(settings: Settings, job: str, revision: int | None) -> None:
             names | render.row_of(one, "field=name before? after?") for one in report.fields
         )
         return
+    _show_diff(report)
+
+
+def _show_diff(report: RevisionsReport) -> None:
     name = short_job_name(report.job)
     if not report.revision:
         render.line(f"{name} has no earlier revision")
@@ -101,9 +107,13 @@ def diff_command(settings: Settings, job: str, revision: int | None) -> None:
     else:
         render.line(f"{name}: revision {report.revision}, and now")
         for one in report.fields:
-            for mark, text in (("-", one.before), ("+", one.after)):
-                for line in text.splitlines():
-                    render.line(f"{mark} {one.name}: {line}")
+            _show_field(one)
+
+
+def _show_field(field: FieldView) -> None:
+    for mark, text in (("-", field.before), ("+", field.after)):
+        for line in text.splitlines():
+            render.line(f"{mark} {field.name}: {line}")
 
 
 @click.command("rollback")

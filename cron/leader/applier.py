@@ -78,20 +78,23 @@ class StateApplier:
         """Apply one entry, keep what it sealed, and notify the listeners."""
         began_ms = self._mono_ms()
         outcome = self._machine.apply(position.term, position.index, entry)
-        if (writer := self._writer) is not None:
-            if outcome.sealed:
-                writer.keep(outcome.sealed)
-            for command, result in zip(outcome.commands, outcome.results, strict=True):
-                if isinstance(command, c.SnapshotAt) and result.verdict is Verdict.ACCEPTED:
-                    writer.snapshot(self.state, Imaging.begin(self.state))
-                elif isinstance(command, c.Retire):
-                    writer.catalog(self.state.history)
+        if self._writer is not None:
+            self._keep(self._writer, outcome)
         for listener in self._listeners:
             listener(position.index, outcome)
         took_ms = self._mono_ms() - began_ms
         self.busy_ms = self.durations.sum_ms = self.busy_ms + took_ms
         self.durations.counts[bisect_left(self.durations.bounds_ms, took_ms)] += 1
         return outcome
+
+    def _keep(self, writer: Keeping, outcome: Outcome) -> None:
+        if outcome.sealed:
+            writer.keep(outcome.sealed)
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.SnapshotAt) and result.verdict is Verdict.ACCEPTED:
+                writer.snapshot(self.state, Imaging.begin(self.state))
+            elif isinstance(command, c.Retire):
+                writer.catalog(self.state.history)
 
     def take(self) -> Iterable[bytes]:
         """Return State's image as it is now; its pieces may be read in another thread.

@@ -209,18 +209,8 @@ class AlertIndex:
 
     def _portion(self) -> list[int]:
         """Return the jobs that this plan looks at."""
-        if self._late_s:  # jobs whose launches wait since the first instant whose time is over
-            state, at_s = self._state, self._late_s[0]
-            waiting = state.due.usual.get(at_s, {})
-            numbers = list(islice(self._late, LOOKED_AT_ONCE))
-            for number in numbers:
-                if number in waiting and self._is_for(number, _LATE):
-                    self._late_at[number] = at_s
-                    self._looks[number] = None
-            if len(numbers) < LOOKED_AT_ONCE:
-                self._late_s.popleft()
-                if self._late_s:
-                    self._late = iter(list(state.due.usual.get(self._late_s[0], ())))
+        if self._late_s:
+            self._take_late()
         portion = list(islice(self._looks, LOOKED_AT_ONCE))
         for number in portion:
             del self._looks[number]
@@ -229,6 +219,20 @@ class AlertIndex:
             self._is_scanning = len(portion) + len(more) == LOOKED_AT_ONCE
             portion += more
         return portion
+
+    def _take_late(self) -> None:
+        """Look at some jobs whose launches wait since the first instant whose time is over."""
+        state, at_s = self._state, self._late_s[0]
+        waiting = state.due.usual.get(at_s, {})
+        numbers = list(islice(self._late, LOOKED_AT_ONCE))
+        for number in numbers:
+            if number in waiting and self._is_for(number, _LATE):
+                self._late_at[number] = at_s
+                self._looks[number] = None
+        if len(numbers) < LOOKED_AT_ONCE:
+            self._late_s.popleft()
+            if self._late_s:
+                self._late = iter(list(state.due.usual.get(self._late_s[0], ())))
 
     def _is_for(self, number: int, kind: AlertKind) -> bool:
         """Whether a rule of a kind is for a job."""
@@ -403,12 +407,7 @@ class AlertIndex:
             elif kind is AlertKind.DEAD:
                 self._look_at_dead(rule, now_ms)
             elif kind.is_of_cell and kind in measured:
-                found = {
-                    f"{a.SELF}/{name}": a.Evidence(value)
-                    for name, value in measured[kind].items()
-                    if _fires(rule.condition, value)
-                }
-                self._compare_all(rule, found)
+                self._compare_all(rule, _found_in_cell(rule, measured[kind]))
         if self._after_s[_RUNNING] and now_ms >= self._running_ms:
             self._running_ms = now_ms + RUNNING_LOOK_MS
             self._look_at_running(now_ms)
@@ -537,6 +536,15 @@ class AlertIndex:
             self._looks.update((jobs[name].number, None) for name in every if name in jobs)
             if portion:
                 yield rule, portion
+
+
+def _found_in_cell(rule: Rule, measured: Mapping[str, int]) -> dict[str, a.Evidence]:
+    """Return the subjects for which a rule about the cell fires."""
+    return {
+        f"{a.SELF}/{name}": a.Evidence(value)
+        for name, value in measured.items()
+        if _fires(rule.condition, value)
+    }
 
 
 def _fires(condition: Condition, value: int) -> bool:

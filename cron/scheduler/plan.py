@@ -392,9 +392,7 @@ class _Choice:
             return
         if key in self._queues.outlasted and not wants_another_order(launch, job):
             self._skip_one(launch, Reason.FENCED)
-        elif key not in self._view.state.due and (  # what waits already, or was admitted, stays
-            full := self._queues.admission.why_full(self._by_number[launch.number].name, job)
-        ):
+        elif full := self._why_full(launch, job):
             self._skip_one(launch, Reason.FULL, detail=full)
         elif job.overlap is not REPLACE or self._replace(launch, job):
             self._queues.enqueue(launch, job, self._now_ms)
@@ -514,6 +512,13 @@ class _Choice:
         self._queues.judge_again(launch.key, max(until_ms, self._now_ms + HELD_LOOK_MS))
         return False
 
+    def _why_full(self, launch: LaunchRow, job: Job) -> str:
+        """Return why the queue of a new launch takes no more, "" if it does. Launches that wait
+        already, and those that were admitted on request, stay."""
+        if launch.key in self._view.state.due:
+            return ""
+        return self._queues.admission.why_full(self._by_number[launch.number].name, job)
+
     def _skip_one(
         self, launch: LaunchRow, reason: Reason, note: Note | None = None, *, detail: str = ""
     ) -> None:
@@ -626,13 +631,7 @@ class _Choice:
             return is_bound
         self._begun(launch, job, executors)
         if job.overlap is not ALLOW:
-            # It takes the only slot of its job: others that wait, and forbid overlap, are skipped.
-            number = launch.number
-            self._taken[number] = None
-            if job.overlap is Overlap.FORBID:
-                for other in list(self._queues.by_job.of(number).values()):
-                    if other.key != launch.key and not is_exempt(other, job):
-                        self._skip_one(other, Reason.OVERLAP)
+            self._take_slot(launch, job)
         return True
 
     def _begin_alike(self, launches: list[LaunchRow]) -> bool:
@@ -687,3 +686,13 @@ class _Choice:
             return True
         held = record.held_slots(self._now_ms)
         return bool(held) and self._queues.runs(record.number) + held >= job.concurrency
+
+    def _take_slot(self, launch: LaunchRow, job: Job) -> None:
+        """Give the only slot of a job to a launch: other waiting launches that forbid overlap are
+        skipped."""
+        number = launch.number
+        self._taken[number] = None
+        if job.overlap is Overlap.FORBID:
+            for other in list(self._queues.by_job.of(number).values()):
+                if other.key != launch.key and not is_exempt(other, job):
+                    self._skip_one(other, Reason.OVERLAP)

@@ -7,6 +7,7 @@ begins with it or with an alert before it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -16,7 +17,7 @@ from cron.notes import sentence
 from cron.service.replica import Replica
 from cron.service.task_views import open_row, view_of
 from cron.state import alerts as a
-from cron.state.alerts import AlertState
+from cron.state.alerts import AlertState, Outgoing
 from cron.state.state import State
 from cron.state.tasks import TaskRecord
 
@@ -44,20 +45,12 @@ class Deliveries:
         found: list[DeliveryView] = []
         for channel in dict.fromkeys(known.to) if known is not None else ():
             out = self._alerts.outgoing.get(rule, {}).get(channel)
-            if out is None:
-                is_gathered = False
-            elif state == RESOLVED:
-                is_gathered = out.resolved is not None and subject in out.resolved.subjects
-            else:
-                is_gathered = out.firing is not None and out.firing.number <= number
-            if is_gathered:  # it is told with the next message of its rule to the channel
+            if out is not None and _is_gathered(out, number, subject, state):
                 found.append(DeliveryView(channel=channel, state="gathered"))
                 continue
             task = self._tasks_of(rule, channel, state).get(number)
             if task is not None:
-                now, detail = self._state_of(task)
-                shown = detail if self._shows_detail else ""
-                found.append(DeliveryView(channel=channel, state=now, task=task.name, detail=shown))
+                found.append(self._view(channel, task))
         return found
 
     def _tasks_of(self, rule: str, channel: str, state: str) -> dict[int, TaskRecord]:
@@ -67,15 +60,25 @@ class Deliveries:
             queue, last = self._replica.state.queues.get(a.QUEUE), None
             tasks = queue.tasks if queue is not None else {}
             found = self._found[key] = {}
-            numbers = [one.number for one in self._alerts.closed if one.rule == rule]
-            if state != RESOLVED:
-                numbers += (one.number for one in self._alerts.open.get(rule, {}).values())
-                numbers.sort()
-            for number in numbers if tasks else ():  # in the order in which they were told
+            for number in self._in_order(rule, state) if tasks else ():
                 last = tasks.get(f"{number}-{state}-{channel}") or last
                 if last is not None:
                     found[number] = last
         return self._found[key]
+
+    def _in_order(self, rule: str, state: str) -> Iterator[int]:
+        """Yield the numbers of a rule's alerts in the order in which they were told."""
+        closed = [one.number for one in self._alerts.closed if one.rule == rule]
+        if state == RESOLVED:
+            yield from closed
+        else:
+            still = (one.number for one in self._alerts.open.get(rule, {}).values())
+            yield from sorted((*closed, *still))
+
+    def _view(self, channel: str, task: TaskRecord) -> DeliveryView:
+        state, detail = self._state_of(task)
+        shown = detail if self._shows_detail else ""
+        return DeliveryView(channel=channel, state=state, task=task.name, detail=shown)
 
     def _state_of(self, task: TaskRecord) -> tuple[str, str]:
         """Return the state of a delivery in one word, and what is to be said about it."""
@@ -95,6 +98,13 @@ class Deliveries:
         if leads and not self._replica.intake.serves(view.handler):
             return "waiting", f"no executor serves {view.handler}"
         return ("failing" if row is not None and row.tries else "waiting"), view.reason
+
+
+def _is_gathered(out: Outgoing, number: int, subject: str, state: str) -> bool:
+    """Return whether an alert is to be told with the next message of its rule to a channel."""
+    if state == RESOLVED:
+        return out.resolved is not None and subject in out.resolved.subjects
+    return out.firing is not None and out.firing.number <= number
 
 
 def failed_deliveries(state: State) -> int:
