@@ -31,7 +31,7 @@ from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
 ENTRY_VERSION: Final = 1
-FORMAT: Final = 11
+FORMAT: Final = 12
 """The newest format of commands and State that this program can apply (cron/state/DESIGN.md,
 "Formats")."""
 LEAST_FORMAT: Final = 8
