@@ -92,6 +92,9 @@ class Admissions:
         if name not in members:
             known = ", ".join(sorted(members)) or "none yet"
             raise ChangeRefused(f"no replica {name!r} in this cell; there are {known}")
+        old = members[name]
+        if not old.token and raft in ("", old.raft) and about in ("", old.about):
+            raise ChangeRefused(f"{name} waits for a new disk already (incarnation {old.number})")
         if name == leader:
             raise ChangeRefused(f"{name} leads this cell; stop it first, then replace it")
         left = {n for n in reached | {leader} if n != name and self._membership_log.counts(n)}
@@ -101,7 +104,7 @@ class Admissions:
                 f" no majority of {len(self._membership_log.electors)}; bring another replica back"
                 " first"
             )
-        return Replace(name, members[name].number + 1, raft, about)
+        return Replace(name, old.number + 1, raft, about)
 
     def addition(self, name: str, *, leader: str, reached: set[str], peer: Peer) -> Add:
         """Return the change that adds the id `name`; `reached` are the voters that answered

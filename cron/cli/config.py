@@ -230,14 +230,12 @@ def _check_executor(path: Path, checked: Checked) -> None:
 
 
 def _check_targets(path: Path, checked: Checked) -> None:
-    from launcher.targets.app import ALL, registry_of, targets_of
-    from launcher.targets.config import load
+    from launcher.targets.app import registry_from
 
     try:
-        registry_of(*targets_of(ALL, load(path), path))
+        registry_from(path)
     except LauncherError as error:
-        text = str(error) if str(path) in str(error) else f"{path}: {error}"
-        checked.findings.append(Finding(text, error.hint))
+        checked.findings.append(Finding(str(error), error.hint))
 
 
 # ---- what files name

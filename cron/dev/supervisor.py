@@ -96,17 +96,18 @@ def _read_crontab(options: DevOptions) -> SourceFile:
 
 
 def _check_targets(path: str) -> None:
-    """Read a configuration of targets. Errors are raised before anything starts.
+    """Make the targets of a configuration, as an executor would. Errors are raised before anything
+    starts: the process that serves them would end again and again, and only a log would say so.
 
     Raises:
-        ConfigError: it cannot be read, or a value is invalid.
+        ConfigError: it cannot be read, names no target, or a value or a file in it is invalid.
     """
     if not path:
         return
-    from launcher.targets.config import load
+    from launcher.targets.app import registry_from  # each target imports what it needs
 
     try:
-        load(Path(path))
+        registry_from(Path(path))
     except BadConfig as error:
         raise ConfigError(str(error), error.hint) from error
 
@@ -230,8 +231,10 @@ class _Dev:
         self._say(f"cell in {self._folder} ({kept}): {pids}; logs in <id>.log there")
         self._say(f"servers: {','.join(ports.servers)}; Ctrl-C ends all")
         if self._options.http:
-            links = ", ".join(f"http://{HOST}:{port}" for port in ports.http)
-            self._say(f"HTTP API: {links}; its calls: /v1/openapi.json")
+            first, *others = (f"http://{HOST}:{port}" for port in ports.http)
+            same = " and ".join(others)
+            self._say(f"console: {first} in a browser; {same} show the same pages")
+            self._say(f"HTTP API: {', '.join([first, *others])}; its calls: /v1/openapi.json")
         if self._options.port != DevOptions().port:
             self._say(f"in another terminal: export RAFTCRON_SERVER={','.join(ports.servers)}")
 

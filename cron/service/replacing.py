@@ -46,23 +46,25 @@ ParseAddress = Callable[[str, str], tuple[str, int]]
 async def replace(replica: Replica, request: ReplaceRequest) -> ReplaceReport:
     """Replace a member of the cell, and keep who did it among the changes; raises as
     `Replacing.replace`."""
-    report = await replica.replacing.replace(request)
-    number = report.incarnation
-    after = f"incarnation {number} at raft {report.raft}, client {report.client}"
-    subject = f"replica {report.replica}"
-    before = f"incarnation {number - 1}"
-    await note_change(replica, NoteChange("replace", subject, before, after, request.by))
+    async with replica.members_turn:
+        report = await replica.replacing.replace(request)
+        number = report.incarnation
+        after = f"incarnation {number} at raft {report.raft}, client {report.client}"
+        subject = f"replica {report.replica}"
+        before = f"incarnation {number - 1}"
+        await note_change(replica, NoteChange("replace", subject, before, after, request.by))
     return report
 
 
 async def grow(replica: Replica, request: GrowRequest) -> GrowReport:
     """Add a replica to the cell, and keep who did it among the changes; raises as
     `Replacing.grow`."""
-    report = await replica.replacing.grow(request)
-    if not (report.was_there and report.member_state == VOTES):
-        subject = f"replica {report.replica}"
-        after = f"added, at raft {report.raft}, client {report.client}"
-        await note_change(replica, NoteChange("grow", subject, "", after, request.by))
+    async with replica.members_turn:
+        report = await replica.replacing.grow(request)
+        if not (report.was_there and report.member_state == VOTES):
+            subject = f"replica {report.replica}"
+            after = f"added, at raft {report.raft}, client {report.client}"
+            await note_change(replica, NoteChange("grow", subject, "", after, request.by))
     return report
 
 
@@ -103,8 +105,7 @@ class Replacing:
             raise UnknownReplica(f"replica {name} does not exist", f"the cell has {known}")
         now = {one: self._addresses(one, member) for one, member in members.items()}
         self._check_addresses(request, now)
-        is_same = request.raft in ("", now[name].raft) and request.client in ("", now[name].client)
-        if members[name].member_state == OPEN and is_same:  # as after a request that came twice
+        if self._is_open(request):  # as after a request that came twice
             return self._report(ReplaceReport, name, members[name], was_open=True)
         self._check_sense(request, members)
         said = {"replaced": name, "by": request.by, "raft": request.raft, "client": request.client}
@@ -114,6 +115,8 @@ class Replacing:
                 name, raft=request.raft, about=request.client, timeout_ms=TIMEOUT_MS
             )
         except ConsensusError as error:
+            if isinstance(error, ChangeRefused) and self._is_open(request):  # asked of two leaders
+                return self._report(ReplaceReport, name, self._log.members[name], was_open=True)
             _log.warning("replacement.failed", **said, error=str(error))
             raise _as_cron_error(error, name, "replaced") from error
         _log.warning("replacement.committed", **said, incarnation=member.incarnation)
@@ -194,6 +197,13 @@ class Replacing:
                 hint = "every replica needs two ports of its own"
                 raise ConfigError(f"{option}: {address} is {taken[place]} already", hint)
             taken[place] = "its --raft"
+
+    def _is_open(self, request: ReplaceRequest) -> bool:
+        """Return whether the replica waits for a new disk already, at the requested addresses."""
+        member = self._log.members[request.replica]
+        now = self._addresses(request.replica, member)
+        is_same = request.raft in ("", now.raft) and request.client in ("", now.client)
+        return member.member_state == OPEN and is_same
 
     def _addresses(self, name: str, member: MemberView) -> PeerAddresses:
         """Return the addresses in force."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,7 +36,8 @@ class Replica(msgspec.Struct, frozen=True):
 
     `zone` is that of crontabs that name none. `archive` reads history that only object storage
     has; None where none is configured. What follows is there in a daemon (`CellService`), not where
-    only jobs and launches are asked. `task_files` reads tasks on disk.
+    only jobs and launches are asked. `task_files` reads tasks on disk. A change of the cell's
+    members holds `members_turn`: of two that come at once, the second finds what the first did.
     """
 
     leader: Leader
@@ -56,6 +58,7 @@ class Replica(msgspec.Struct, frozen=True):
     activity: Activity = _NONE
     job_series: SeriesOfJobs = _NONE
     outcomes: Outcomes = _NONE
+    members_turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     @property
     def state(self) -> State:

@@ -116,8 +116,7 @@ class Application:
         try:
             exchange.check_head()
             host = exchange.header("host")
-            if not self._is_secure:
-                check_host(host)
+            check_host(host, is_secure=self._is_secure)
             if not (self._shows_pages(exchange) and is_visit(exchange.method, exchange.header)):
                 site = exchange.header("sec-fetch-site")
                 check_origin(exchange.header("origin"), site, host, scope["scheme"])

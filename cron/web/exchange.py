@@ -90,11 +90,16 @@ class Exchange:
     def check_head(self) -> None:
         """Check that the request line and the headers are small (uvicorn bounds only those that do
         not arrive at once), and that they say in one way how long the body is: what a proxy takes
-        for the body must not be another request here.
+        for the body must not be another request here. The same holds for the host: a request line
+        with a whole URL names a second one.
 
         Raises:
-            Refusal: they are too large, or say two lengths.
+            Refusal: they are too large, say two lengths, or ask for something else than a path.
         """
+        if not self.scope["raw_path"].startswith(b"/"):
+            text = "the request line asks for something else than a path"
+            hint = "begin with a slash; a proxy must not pass on a whole URL"
+            raise Refusal(400, "not_http", text, hint, connection="close")
         if self.header("content-length") and self.header("transfer-encoding"):
             text = "the request has both content-length and transfer-encoding"
             raise Refusal(400, "not_http", text, "send one of them", connection="close")

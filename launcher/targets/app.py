@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.errors import BadConfig
+from launcher.errors import BadConfig, LauncherError
 from launcher.targets.config import TargetsConfig, load
 from launcher.targets.target import Target, run
 from launcher.worker.context import Context
@@ -112,14 +112,28 @@ def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
     raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}, and {ALL}")
 
 
+def registry_from(path: Path, kind: str = ALL, cell: str = "") -> Registry:
+    """Return the registry that the configuration at `path` makes, with all files that it names read
+    and checked; `cell` is what mails name where their table has no cell. Nothing is connected.
+
+    Raises:
+        BadConfig: it cannot be read, or no target of that kind can be made of it.
+    """
+    config = load(path)
+    if config.mail is not None and not config.mail.cell:
+        mail = msgspec.structs.replace(config.mail, cell=cell)
+        config = msgspec.structs.replace(config, mail=mail)
+    try:
+        return registry_of(*targets_of(kind, config, path))
+    except LauncherError as error:
+        text = str(error) if str(path) in str(error) else f"{path}: {error}"
+        raise BadConfig(text, error.hint) from error
+
+
 def _from_environment(variable: Callable[[str, str], str] = os.environ.get) -> Registry:
     kind, path = variable(KIND_VARIABLE, ""), Path(variable(CONFIG_VARIABLE, ""))
     try:
-        config = load(path)
-        if config.mail is not None and not config.mail.cell:
-            mail = msgspec.structs.replace(config.mail, cell=variable(CELL_VARIABLE, ""))
-            config = msgspec.structs.replace(config, mail=mail)
-        return registry_of(*targets_of(kind, config, path))
+        return registry_from(path, kind, variable(CELL_VARIABLE, ""))
     except BadConfig as error:
         raise BadApp(str(error), error.hint) from error
 

@@ -143,3 +143,13 @@ def test_a_replacement_needs_a_majority_without_the_one_that_goes() -> None:
         admissions.replacement("r9", "", "", leader="r2", reached={"r1"})
     with pytest.raises(ChangeRefused, match="r2 leads this cell"):
         admissions.replacement("r2", "", "", leader="r2", reached={"r1", "r3"})
+
+
+def test_what_waits_for_a_disk_is_opened_again_only_at_another_address() -> None:
+    opened = Replace("r3", 2, "a:1", "b:2")
+    admissions = Admissions(membership_log_of(22, (3, FOUND), (4, opened)))
+    for raft, about in (("", ""), ("a:1", ""), ("a:1", "b:2")):
+        with pytest.raises(ChangeRefused, match=r"waits for a new disk already \(incarnation 2\)"):
+            admissions.replacement("r3", raft, about, leader="r2", reached={"r1"})
+    moved = admissions.replacement("r3", "a:3", "", leader="r2", reached={"r1"})
+    assert moved == Replace("r3", 3, "a:3", "")

@@ -222,6 +222,13 @@ def test_a_replica_of_a_cell_that_was_restored_elsewhere_is_never_started_again(
     assert dev.log("r3").count("cannot read my journal") == 1
 
 
+def test_dev_says_where_the_console_is(start: Callable[..., Dev]) -> None:
+    dev = start()
+    dev.read_until(rf"console: http://127\.0\.0\.1:{dev.port + 80} in a browser")
+    dev.interrupt()
+    assert dev.end() == 0
+
+
 def test_on_a_port_of_its_own_dev_says_how_to_reach_the_cell(start: Callable[..., Dev]) -> None:
     dev = start()
     servers = ",".join(f"127.0.0.1:{dev.port + n}" for n in range(3))
@@ -334,6 +341,30 @@ def test_wrong_targets_start_nothing(refused: Callable[..., str], tmp_path: Path
     path = tmp_path / "targets.toml"
     path.write_text('[pigeon]\nhosts = ["*"]\n')
     assert "pigeon: not a known key" in refused(targets=str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "configures no target"),
+        ('[http]\nhosts = ["a.example"]\nsecrets = "none.keys"\n', "none.keys: cannot be read"),
+        ('[mail]\nserver = "s"\nfrom = "a@b.example"\nrecipients = ["*"]\nca = "no.pem"\n',
+         "no.pem"),
+        ('[webhook]\n[[webhook.channel]]\nname = "x"\nurl_file = "none"\n', "none"),
+        ('[http]\nhosts = ["a.example"]\nhandler = "x"\n[webhook]\nhandler = "x"\n'
+         '[[webhook.channel]]\nname = "x"\nurl = "https://a.example/"\n',
+         "two targets have the handler x"),
+    ],
+    ids=["none", "keys", "authority", "url", "twice"],
+)  # fmt: skip
+def test_targets_that_no_executor_could_serve_start_nothing(
+    refused: Callable[..., str], tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "targets.toml"
+    path.write_text(text)
+    said = refused(targets=str(path))
+    assert says in said
+    assert str(tmp_path) in said
 
 
 def test_a_crontab_with_errors_starts_nothing(refused: Callable[..., str], tmp_path: Path) -> None:

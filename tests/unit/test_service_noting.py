@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,15 +10,18 @@ import msgspec
 import pytest
 import structlog
 
+from consensus.cell import MemberView, PeerView
 from cron.api.access import ChangesQuery
 from cron.api.members import GrowReport, GrowRequest, ReplaceReport, ReplaceRequest
+from cron.config import PeerAddresses, parse_address
 from cron.errors import NotNow, StillAlive
 from cron.service import access
-from cron.service.replacing import grow, note_change, replace
+from cron.service.replacing import Replacing, grow, note_change, replace
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Restored
 from tests.unit.access_rig import AccessWorld
+from tests.unit.cell_fakes import FOUNDED, FakeCell
 from tests.unit.state_rig import StateRig
 
 REPORT = ReplaceReport(
@@ -39,7 +43,7 @@ class Members:
         return REPORT
 
 
-def replica_with(members: Members) -> Any:
+def replica_with(members: Any) -> Any:
     replica: Any = AccessWorld().cell.replica
     return msgspec.structs.replace(replica, replacing=members)
 
@@ -56,6 +60,29 @@ async def test_who_replaced_a_replica_is_kept_once() -> None:
         assert await replace(replica, request) == REPORT
     after = "incarnation 2 at raft h:7411, client h:7401"
     assert await rows_of(replica) == [("replace", "replica r2", "incarnation 1", after, "ada")]
+
+
+async def test_two_replacements_at_once_are_one_and_the_second_says_so() -> None:
+    class Slow(FakeCell):
+        async def replace(self, replica: str, **asked: Any) -> MemberView:
+            self.replaced.append((replica, "", ""))
+            await asyncio.sleep(0)  # the other request has its turn while this one commits
+            self.members[replica] = opened = MemberView(
+                self.members[replica].incarnation + 1, "open"
+            )
+            return opened
+
+    slow = Slow()
+    slow.members = dict(FOUNDED)
+    slow.reached = {"r2": PeerView(False, 0), "r3": PeerView(True, 9)}
+    peers = {f"r{n}": PeerAddresses(f"127.0.0.1:740{n}", f"127.0.0.1:741{n}") for n in (1, 2, 3)}
+    some: Any = slow
+    replica = replica_with(Replacing(some, peers, parse_address))
+    request = ReplaceRequest(replica="r2", by="ada")
+    first, second = await asyncio.gather(replace(replica, request), replace(replica, request))
+    assert (first.incarnation, first.was_open) == (2, False)
+    assert (second.incarnation, second.was_open) == (2, True)
+    assert len(slow.replaced) == len(await rows_of(replica)) == 1
 
 
 async def test_who_added_a_replica_is_kept_once() -> None:

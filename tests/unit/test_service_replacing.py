@@ -97,6 +97,20 @@ async def test_what_is_open_already_stays_as_it_is() -> None:
     assert (report.was_open, report.incarnation, log.replaced) == (True, 2, [])
 
 
+async def test_what_another_leader_has_opened_meanwhile_is_reported_as_open() -> None:
+    log = cell()
+
+    class Refusing(FakeCell):
+        async def replace(self, replica: str, **_: Any) -> MemberView:
+            self.members[replica] = MemberView(2, "open")  # applied while this one was asked
+            raise ChangeRefused("r2 waits for a new disk already")
+
+    late = Refusing()
+    late.members, late.reached = log.members, log.reached
+    report = await replace(late)
+    assert (report.was_open, report.incarnation) == (True, 2)
+
+
 async def test_what_is_open_at_a_wrong_address_is_opened_anew() -> None:
     log = cell()
     log.members["r2"] = MemberView(2, "open", about="127.0.0.1:7501")

@@ -12,7 +12,17 @@ from tests.unit.web_rig import site
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "localhost:7480", "127.0.0.1:7480", "127.9.9.9", "[::1]:7480", "[::1]", ""],
+    [
+        "localhost",
+        "localhost:7480",
+        "LOCALHOST:7480",
+        "localhost:",
+        "127.0.0.1:7480",
+        "127.9.9.9",
+        "[::1]:7480",
+        "[::1]",
+        "",
+    ],
 )
 def test_a_name_of_loopback_is_ours(host: str) -> None:
     check_host(host)
@@ -32,6 +42,22 @@ def test_a_name_of_loopback_is_ours(host: str) -> None:
         "0.0.0.0:7480",
         " ",
         "/",
+        "evil.example@localhost",
+        "evil.example:7480@127.0.0.1:7480",
+        "@localhost",
+        "localhost/evil.example",
+        "localhost#evil.example",
+        "localhost?evil.example",
+        "localhost\\evil.example",
+        "localhost:7480:7481",
+        "localhost:x",
+        "localhost:-1",
+        "localhost\t",
+        "local%68ost",
+        "[::1%25lo]",
+        "[::1]evil.example",
+        "::1",
+        "localhost:\u0667",
     ],
 )
 def test_another_host_is_refused(host: str) -> None:
@@ -39,6 +65,20 @@ def test_another_host_is_refused(host: str) -> None:
     with pytest.raises(Refusal) as caught:
         check_host(host)
     assert caught.value.status == 421
+
+
+@pytest.mark.parametrize("host", ["cell.example", "10.0.0.1:7480", "[2001:db8::1]:7480", ""])
+def test_with_certificates_every_host_is_ours(host: str) -> None:
+    check_host(host, is_secure=True)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil@cell.example", "@", "a, b", "cell.example/", "cell.example:x", "[::1", "a b"]
+)
+def test_with_certificates_a_host_is_refused_that_is_none(host: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        check_host(host, is_secure=True)
+    assert caught.value.status == 400
 
 
 @pytest.mark.parametrize(
@@ -92,3 +132,23 @@ async def test_two_hosts_are_none() -> None:
             b"Connection: close\r\n\r\n"
         )
     assert said.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 421 "))
+
+
+@pytest.mark.parametrize(
+    "target", ["http://evil.example/v1/jobs", "http://localhost/v1/jobs", "evil.example:80", "*"]
+)
+async def test_a_request_line_names_a_path_and_no_second_host(target: str) -> None:
+    backend = FakeBackend(jobs=[])
+    async with site(backend) as served:
+        head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        said = await served.raw(head.encode())
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert backend.calls == []
+
+
+async def test_a_host_in_a_forwarded_header_is_not_read() -> None:
+    async with site(FakeBackend(jobs=[])) as served:
+        for name in ("forwarded", "x-forwarded-host", "x-original-host"):
+            value = "host=localhost" if name == "forwarded" else "localhost"
+            said = await served.ask("GET", "/v1/jobs", headers={"host": "e.example", name: value})
+            assert said.status == 421
