@@ -69,6 +69,11 @@ _ANY = re.compile(
 )
 _ANY_HINT: Final = "write ?, ?(a-b), ?/n or ?(a-b)/n, alone in its field"
 _HASHED = re.compile(r"[HR](?P<rest>(?:\([^()]*\))?(?:/[0-9]+)?)", re.IGNORECASE)
+_TILDE = re.compile(
+    r"(?P<low>[0-9]{1,2}|[a-z]{3,9})?~(?P<high>[0-9]{1,2}|[a-z]{3,9})?(?P<step>/[0-9]{1,9})?",
+    re.IGNORECASE,
+)
+"""A random value of cronie and OpenBSD (crontab(5) of both): `~`, `0~59`, `10~`, `~30/5`."""
 _DAYS_A_WEEK: Final = 7
 _LIKE_SPECIAL = re.compile(r"L|LW|[0-9]{1,2}W|L-[0-9]+W?|.*#.*|.*[0-9]L", re.IGNORECASE)
 """A part of a day field that means a special day and is not one."""
@@ -179,6 +184,7 @@ def _parse_part(kind: Kind, part: str, column: int) -> tuple[str, int]:
     if hashed:  # H and R of other crons
         hint = f"write ?{hashed['rest']}, alone in its field: the choice is made once and kept"
         raise ScheduleError(f"{kind.name} {part} is not part of crontab(5)", column, hint)
+    _refuse_tilde(kind, part, column)
     body, slash, step_text = part.partition("/")
     low_text, dash, high_text = body.partition("-")
     if kind is MINUTE and not low_text and dash:
@@ -210,6 +216,23 @@ def _parse_part(kind: Kind, part: str, column: int) -> tuple[str, int]:
     if low == high:
         return str(low), _mask(kind, range(low, low + 1))
     return f"{low}-{high}{suffix}", _mask(kind, range(low, high + 1, step))
+
+
+def _refuse_tilde(kind: Kind, part: str, column: int) -> None:
+    """Refuse `0~59`, and name the form of `?` that chooses from the same values."""
+    match = _TILDE.fullmatch(part)
+    if match is None:
+        return
+    meant = "?"
+    if match["low"] or match["high"]:
+        meant = f"?({match['low'] or kind.lowest}-{match['high'] or kind.highest})"
+    meant += match["step"] or ""
+    try:
+        _parse_any(kind, meant, column)
+    except ScheduleError as error:  # its column is of the form that nobody wrote
+        raise ScheduleError(f"{error}, in {part!r}", column, error.hint) from error
+    hint = f"write {meant}, alone in its field: the choice is made once and kept"
+    raise ScheduleError(f"{kind.name} {part} is not part of crontab(5)", column, hint)
 
 
 def _on_one_week(kind: Kind, low: int, high: int) -> tuple[int, int]:
@@ -307,9 +330,9 @@ def _near(names: tuple[str, ...], full_names: tuple[str, ...], text: str) -> str
 
 
 def is_foreign(text: str) -> bool:
-    """Return whether a text is syntax that not every cron has: L, W, #, H or R."""
-    specials = (read_of_month, read_of_week, meant_last)
-    return _HASHED.fullmatch(text) is not None or any(read(text) for read in specials)
+    """Return whether a text is syntax that not every cron has: L, W, #, H, R or ~."""
+    specials = (_HASHED.fullmatch, _TILDE.fullmatch, read_of_month, read_of_week, meant_last)
+    return any(read(text) for read in specials)
 
 
 def _refuse_unlogged(part: str, column: int) -> None:

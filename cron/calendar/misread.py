@@ -18,7 +18,8 @@ _COMMAND = re.compile(r"""[A-Za-z_./~$\[({"'`!:]""")
 _WEEKDAY: Final = r"(?:sun|mon|tue|wed|thu|fri|sat)[a-z]*"
 _FIELD_LIKE = re.compile(
     r"[-*?0-9][-*?0-9,/]*|[,/]|\?\([0-9a-z-]+\)(?:/[0-9]+)?|[0-9]{1,2}[LW]|[0-7]#[1-5]"
-    rf"|{_WEEKDAY}(?:[-,](?:{_WEEKDAY}|[0-7]))+|{_WEEKDAY}#[1-5]|{_WEEKDAY}L",
+    rf"|{_WEEKDAY}(?:[-,](?:{_WEEKDAY}|[0-7]))+|{_WEEKDAY}#[1-5]|{_WEEKDAY}L"
+    r"|[0-9]{1,2}~[0-9]{0,2}(?:/[0-9]+)?|~[0-9]{0,2}|~[0-9]{1,2}/[0-9]+",
     re.IGNORECASE,
 )
 _NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")

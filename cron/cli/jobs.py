@@ -55,6 +55,8 @@ _CHANGE_KEYS: Final = (
 )
 
 
+COMMAND_SHOWN: Final = 60
+"""Characters of a command in the list; `--long` shows all."""
 _OTHERS: Final = dict.fromkeys(
     ("show", "export", "remove", "diff", "rollback"), "cron.cli.job_revisions"
 )
@@ -208,6 +210,13 @@ def _schedule(view: JobView) -> str:
     return f"{view.schedule} = {view.resolved}" if is_placed else view.schedule
 
 
+def _command(view: JobView) -> str:
+    """Return the begin of the command; of a handler's job nothing, since its pool is shown."""
+    text = " ".join(view.command.split())
+    cut = text if len(text) <= COMMAND_SHOWN else f"{text[: COMMAND_SHOWN - 3]}..."
+    return cut or "-"
+
+
 def _held(view: JobView) -> str:
     """Return what keeps a job from being launched, in a few words."""
     gate = f"gate {view.gate.number}" if view.gate is not None else ""
@@ -239,7 +248,7 @@ def _last_utc(view: JobView) -> str:
 
 JOBS: Final = render.Listing[JobView](
     job_row,
-    "job schedule zone next_utc last_utc state running held pool note",
+    "job schedule zone next_utc last_utc state running held pool command note",
     {
         "job": lambda view: short_job_name(view.name),
         "schedule": _schedule,
@@ -248,10 +257,11 @@ JOBS: Final = render.Listing[JobView](
         "state": lambda view: view.last.state if view.last else "-",
         "held": _held,
         "pool": lambda view: view.needs.handler or "-",
+        "command": _command,
         "note": _notes,
     },
     nothing="no jobs",
-    narrow="running last_utc zone pool state",
+    narrow="running last_utc zone pool state command",
     spill="job",
 )
 

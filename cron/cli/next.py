@@ -22,7 +22,6 @@ from cron.cli.options import Settings, asks_cell, limit_option, stale_option
 from cron.cli.rows import job_keys
 from cron.cli.times import format_s, local_time, show_ms, show_s
 from cron.cli.values import TIME
-from cron.crontab.jobs import is_default_name
 from cron.errors import InvalidInput, Problem, ScheduleError, Unavailable
 from cron.job import Schedule
 from launcher.protocol.names import short_job_name
@@ -32,14 +31,16 @@ _FILE_ENDINGS: Final = (".crontab", ".cron", ".tab", ".toml", ".txt")
 
 
 class Coming(NextTimes, frozen=True, kw_only=True):
-    """A schedule and its next times; `job` is "" for an expression. `line` is that of a file."""
+    """A schedule and its next times; `job` is "" for an expression. `line` is that of a file,
+    where the job may have no name."""
 
     line: int = 0
+    is_unnamed: bool = False
 
     @property
     def label(self) -> str:
         """Return the job's name, or its line and schedule if it has none."""
-        if self.line and is_default_name(self.job):
+        if self.is_unnamed:
             return f"line {self.line}: {self.schedule}"
         return short_job_name(self.job)
 
@@ -124,7 +125,10 @@ def _of_file(name: str, zone: str, after_s: int, count: int, *, system: bool) ->
             hint = f"for a job of the cell: raftcron next {name}"
             noted = Problem(file.name, job.line, 1, message, hint, is_warning=True)
             render.problem(noted, to_stderr=True)
-        yield msgspec.structs.replace(coming, line=job.line, follows=list(job.follows))
+        is_unnamed = job.name in reading.unnamed
+        yield msgspec.structs.replace(
+            coming, line=job.line, is_unnamed=is_unnamed, follows=list(job.follows)
+        )
 
 
 def _of_job(

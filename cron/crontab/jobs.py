@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Final
 
@@ -15,6 +14,7 @@ from cron.calendar.misread import misread
 from cron.calendar.schedule import check, shortest_period_s
 from cron.crontab.bounds import bounds_error, bounds_of
 from cron.crontab.conflicts import deadline_with_retries_s, retry_of
+from cron.crontab.default_name import DefaultNames, Unnamed
 from cron.crontab.environment import MAILTO, mail_addresses
 from cron.crontab.options import KNOWN, Policies
 from cron.crontab.reading import Problems
@@ -24,12 +24,6 @@ from cron.job import Bounds, Job, OnLost, Schedule
 from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
 
 _WORD = re.compile(r"[^ \t]+")
-_DEFAULT_NAME = re.compile(r"[^/]+/job-[0-9a-f]{10}(?:-[0-9]+)?")
-NAME_HASH_CHARS = 10
-"""40 bits: two of 100,000 commands get the same name in one of two hundred files; that is resolved.
-"""
-
-
 REBOOT_LEFT_OUT = (
     "@reboot has no instant here, the job is skipped",
     "start it with the machine's own init, for example a systemd unit",
@@ -60,18 +54,21 @@ class JobList:
 
     def __init__(self, tenant: str, problems: Problems) -> None:
         self.jobs: list[Job] = []
-        self._tenant = tenant
+        self.unnamed: dict[str, Unnamed] = {}
+        self._names = DefaultNames(tenant)
         self._problems = problems
         self._lines: dict[str, int] = {}
-        self._equals: dict[str, int] = {}
         self._total_bytes = 0
         self._is_full = False
 
     def add(self, declared: Declaration) -> None:
         """Add a job; report a name that is already used."""
         values = declared.policies.values
-        owner = f"{values['handler']}()" if "handler" in values else values.get("user", "")
-        name = values.get("name") or self._default_name(owner, declared.command)
+        handler = values.get("handler", "")
+        owner = f"{handler}()" if handler else values.get("user", "")
+        if not (name := values.get("name", "")):
+            name, names = self._names.name(owner, declared.command, handler)
+            self.unnamed[name] = names
         if name in self._lines:
             option = declared.policies.given.get("name")
             self._problems.error(
@@ -145,19 +142,6 @@ class JobList:
         if fault[0]:
             self._problems.error(declared.line, 1, *fault)
         return not fault[0]
-
-    def _default_name(self, user: str, command: str) -> str:
-        # surrogatepass: the command of a job file was not checked for surrogates.
-        text = f"{user}\0{command}".encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(text).hexdigest()[:NAME_HASH_CHARS]
-        count = self._equals[digest] = self._equals.get(digest, 0) + 1
-        suffix = f"-{count}" if count > 1 else ""
-        return f"{self._tenant}/job-{digest}{suffix}"
-
-
-def is_default_name(name: str) -> bool:
-    """Return whether a full name looks like one generated for a job without a name."""
-    return _DEFAULT_NAME.fullmatch(name) is not None
 
 
 def is_reboot(text: str) -> bool:

@@ -29,6 +29,8 @@ from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
 OPTION_MARK: Final = "#:"
 
 _OPTION = re.compile(r"""(?P<key>[^ \t=]+)=(?P<value>"[^"]*"|'[^']*'|[^ \t"']*)(?=[ \t]|\Z)""")
+_BLANK = re.compile(r"[ \t]")
+_QUOTE = re.compile(r"[\"']")
 _USER = re.compile(USER_RULE, re.ASCII)
 USER_HINT: Final = "write a user's name, up to 32 of A-Z a-z 0-9 _ . -"
 
@@ -109,8 +111,12 @@ class Policies(msgspec.Struct):
 
 
 def split_options(text: str, line: int, problems: Problems) -> list[Option]:
-    """Return the options of one line with OPTION_MARK; report errors."""
+    """Return the options of one line with OPTION_MARK; report errors.
+
+    Of words that are no options the first is reported. The options behind them are read as well.
+    """
     found: list[Option] = []
+    is_reported = False
     at = text.index(OPTION_MARK) + len(OPTION_MARK)
     while at < len(text):
         if text[at] in " \t":
@@ -118,8 +124,14 @@ def split_options(text: str, line: int, problems: Problems) -> list[Option]:
             continue
         match = _OPTION.match(text, at)
         if match is None:
-            problems.error(line, at + 1, *_not_an_option(text[at:]))
-            return found
+            word = _BLANK.split(text[at:], 1)[0]
+            if not is_reported or "=" in word:
+                problems.error(line, at + 1, *_not_an_option(word))
+            if "=" in word and _QUOTE.search(word):
+                return found  # all that follows may belong to the value
+            is_reported = True
+            at += len(word)
+            continue
         value = match["value"]
         value_column = match.start("value") + 1
         if value[:1] in ("'", '"'):
@@ -136,14 +148,13 @@ def split_options(text: str, line: int, problems: Problems) -> list[Option]:
     return found
 
 
-def _not_an_option(rest: str) -> tuple[str, str]:
-    word = rest.replace("\t", " ").split(" ", 1)[0]
-    if "=" not in word:
-        return (
-            f"option {word[:40]!r} is not key=value",
-            "write options like timeout=2h, or put a blank between # and : for a comment",
-        )
-    return f"option {word[:40]!r} has a quote that does not close", "quote the whole value"
+def _not_an_option(word: str) -> tuple[str, str]:
+    if "=" in word and _QUOTE.search(word):
+        return f"option {word[:40]!r} has a quote that does not close", "quote the whole value"
+    hint = "write options like timeout=2h, or put a blank between # and : for a comment"
+    if word.startswith("="):
+        hint = "write key=value without blanks around the ="
+    return f"option {word[:40]!r} is not key=value", hint
 
 
 def read_options(options: Iterable[Option], tenant: str, problems: Problems) -> Policies:

@@ -7,11 +7,14 @@ read in spite of errors, so that all errors are reported at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from cron.calendar.misread import is_field_like, is_prose, misread
 from cron.crontab.conflicts import check_together
+from cron.crontab.default_name import Unnamed
 from cron.crontab.environment import Environment, split_assignment
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.jobs import REBOOT_LEFT_OUT, Declaration, JobList, is_reboot, read_schedule
@@ -73,7 +76,7 @@ def read_crontab(
     if last < text.count(b"\n") + (not text.endswith(b"\n")):
         crontab.miss_line()
     crontab.end()
-    return problems.reading(crontab.jobs.jobs)
+    return problems.reading(crontab.jobs.jobs, crontab.jobs.unnamed)
 
 
 def split_percent(text: str) -> tuple[str, str]:
@@ -308,6 +311,7 @@ def read_together(
     followed: dict[str, tuple[str, ...]] = {}
     places: dict[str, tuple[str, int]] = {}
     names: set[str] = set()
+    unnamed: dict[str, Unnamed] = {}
     for name, content in files:
         problems = Problems(name)
         if name in names:
@@ -316,6 +320,7 @@ def read_together(
             continue
         names.add(name)
         reading = read_file(name, content, system=system, zone=zone, tenant=tenant)
+        unnamed |= _apart(reading, unnamed)
         followed.update((job.name, job.follows) for job in reading.jobs if job.follows)
         for job in reading.jobs:
             file, line = places.setdefault(job.name, (name, job.line))
@@ -333,6 +338,22 @@ def read_together(
         reading.error_count += found.error_count
         readings.append((name, reading))
     return readings
+
+
+def _apart(reading: Reading, before: Mapping[str, Unnamed]) -> dict[str, Unnamed]:
+    """Give the jobs without a name long names that only look like those of files before, and
+    return all that there are by name."""
+    given: dict[str, Unnamed] = {}
+    for place, job in enumerate(reading.jobs):
+        if (names := reading.unnamed.get(job.name)) is None:
+            continue
+        name = job.name
+        if (other := before.get(name)) is not None and other.long != names.long:
+            name = names.long
+            reading.jobs[place] = msgspec.structs.replace(job, name=name)
+        given[name] = names
+    reading.unnamed = given
+    return given
 
 
 def cycle_problem(cycle: Sequence[str]) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from cron import limits
+from cron.crontab.default_name import Unnamed
 from cron.errors import CrontabError, Note, Problem
 from cron.job import Job
 
@@ -25,6 +26,8 @@ class Reading(msgspec.Struct):
     error_count: int = 0
     warning_count: int = 0
     """The number of all errors, including those that are not in `problems`."""
+    unnamed: dict[str, Unnamed] = {}
+    """The jobs that have no name in the file, by the name that they got."""
 
     @property
     def errors(self) -> list[Problem]:
@@ -82,9 +85,10 @@ class Problems:
         if self._counts[what] <= limits.CRONTAB_ERRORS_MAX:
             self._kept.append(problem)
 
-    def reading(self, jobs: list[Job]) -> Reading:
+    def reading(self, jobs: list[Job], unnamed: dict[str, Unnamed] | None = None) -> Reading:
         """Return the jobs with all problems found so far."""
-        return Reading(jobs, self.listed(), self._counts["error"], self._counts["warning"])
+        counts = self._counts["error"], self._counts["warning"]
+        return Reading(jobs, self.listed(), *counts, unnamed or {})
 
     def listed(self) -> list[Problem]:
         """Return all problems by position, and finally a count if not all are shown."""

@@ -26,7 +26,8 @@ from cron.calendar import spread
 from cron.calendar.load import Load
 from cron.calendar.schedule import Ticks, next_times, unreadable
 from cron.calendar.schedule import compile as compile_schedule
-from cron.crontab.jobs import differences, is_default_name
+from cron.crontab.default_name import Unnamed, kept
+from cron.crontab.jobs import differences
 from cron.crontab.reader import read_together
 from cron.crontab.reading import Problems
 from cron.errors import (
@@ -78,6 +79,8 @@ class Declared(msgspec.Struct):
     source: str
     jobs: list[Job]
     files: dict[str, str] = {}
+    unnamed: dict[str, Unnamed] = {}
+    """The jobs that have no name in their files, by the name that they got."""
     is_within: Callable[[str], bool] | None = None
     """Which jobs the caller may change; None for all. Others of the source stay as they are."""
 
@@ -115,6 +118,7 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
         source = request.source or name.rsplit("/", 1)[-1]
         declared = by_source.setdefault(source, Declared(source, []))
         declared.jobs += reading.jobs
+        declared.unnamed |= reading.unnamed
         declared.files.update((job.name, name) for job in reading.jobs)
     if any(not problem.is_warning for problem in problems):
         raise CrontabError(problems)
@@ -127,6 +131,32 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
             text = f"job {beyond[0]} is not within {', '.join(request.within)}"
             raise NotAllowed(f"{text}; nothing was changed", "leave it out, or ask an admin")
     return list(by_source.values()), problems
+
+
+def with_names(declared: Declared, records: Mapping[str, JobRecord]) -> Declared:
+    """Return what a source declares, with the names under which the cell has its jobs that have
+    none in their file. `records` are the cell's jobs by name."""
+
+    def is_own(name: str) -> bool | None:
+        record = records.get(name)
+        return None if record is None or record.job is None else record.source == declared.source
+
+    names = {
+        name: new
+        for name, unnamed in declared.unnamed.items()
+        if (new := kept(unnamed, name, is_own)) != name
+    }
+    if not names:
+        return declared
+    return msgspec.structs.replace(
+        declared,
+        jobs=[
+            msgspec.structs.replace(job, name=names.get(job.name, job.name))
+            for job in declared.jobs
+        ],
+        files={names.get(name, name): file for name, file in declared.files.items()},
+        unnamed={names.get(name, name): one for name, one in declared.unnamed.items()},
+    )
 
 
 def compare(
@@ -190,7 +220,7 @@ def clashes(declared: Declared, live: Mapping[str, JobRecord]) -> list[Problem]:
             continue
         file = declared.files.get(job.name, declared.source)
         name = "another name"
-        if is_default_name(job.name):
+        if job.name in declared.unnamed:
             name = "a name of its own (equal commands without one are one job)"
         hint = f"give it {name}, remove it there, or apply it with --source {record.source}"
         by_file.setdefault(file, Problems(file)).error(
@@ -321,9 +351,13 @@ def _left_warning(diff: Diff) -> list[Problem]:
     count = len(diff.left)
     names = ", ".join(short_job_name(name) for name in sorted(diff.left)[:_LEFT_SHOWN])
     more = f" and {count - _LEFT_SHOWN} more" if count > _LEFT_SHOWN else ""
-    what = "1 job of this source is" if count == 1 else f"{count} jobs of this source are"
-    message = f"{what} no longer declared: {names}{more}"
-    hint = "apply with --prune to remove what a source has no more"
+    what, verb = (
+        ("1 job of this source is", "runs")
+        if count == 1
+        else (f"{count} jobs of this source are", "run")
+    )
+    message = f"{what} no longer declared and still {verb}: {names}{more}"
+    hint = "apply with --prune to remove what a source has no more; a new name makes a new job"
     return [Problem(diff.source, 0, 0, message, hint, is_warning=True)]
 
 
@@ -379,6 +413,7 @@ async def put(replica: Replica, request: ApplyRequest, *, is_own: bool = False) 
         OutcomeUnknown: some of several sources were changed, or may be.
     """
     declared, problems = await asyncio.to_thread(read_declared, request, replica.zone)
+    declared = [with_names(one, replica.state.jobs) for one in declared]
     if not is_own:
         check_tenant(request, declared)
     return await put_declared(replica, declared, request, problems)

@@ -42,10 +42,27 @@ def test_an_equals_sign_may_be_in_a_value():
     assert options_of("#: cwd=/a=b")[0] == [Option("cwd", "/a=b", 7, 4, 8)]
 
 
-def test_what_stands_before_the_fault_is_still_read():
+def test_what_stands_around_the_fault_is_still_read():
     found, problems = options_of("#: name=a what timeout=5s")
-    assert [option.key for option in found] == ["name"]
+    assert [option.key for option in found] == ["name", "timeout"]
     assert [(problem.line, problem.column) for problem in problems] == [(7, 11)]
+
+
+def test_of_words_that_are_no_options_the_first_is_reported():
+    found, problems = options_of("#: my backup job, nme=a more words timeout = 2h")
+    assert [option.key for option in found] == ["nme"]
+    assert [(problem.column, problem.message) for problem in problems] == [
+        (4, "option 'my' is not key=value"),
+        (44, "option '=' is not key=value"),
+    ]
+
+
+def test_nothing_is_read_behind_a_quote_that_does_not_close():
+    found, problems = options_of("#: name=a timeout='2 h what=x")
+    assert [option.key for option in found] == ["name"]
+    assert [problem.message for problem in problems] == [
+        'option "timeout=\'2" has a quote that does not close'
+    ]
 
 
 KEYS = st.sampled_from(sorted(KNOWN))

@@ -6,12 +6,14 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cron.alert_rules import AlertKind, Condition, JobAlerts
 from cron.calendar.schedule import compile
-from cron.crontab.reader import read_crontab, read_file, split_percent
+from cron.crontab.reader import read_crontab, read_file, read_together, split_percent
 from cron.job import Catchup, OnLost, Overlap, Schedule
-from launcher.protocol.names import format_time, parse_time
+from launcher.protocol.names import format_time, parse_job_name, parse_time
 
 DATA = Path(__file__).parents[1] / "data" / "crontabs"
 
@@ -398,16 +400,69 @@ def test_a_question_mark_is_left_to_the_leader():
 # Names
 
 
-def test_a_job_without_a_name_gets_one_from_user_and_command():
-    jobs = read("@daily x\n@hourly x\n@daily y\n@daily x").jobs
-    digest = hashlib.sha256(b"\0x").hexdigest()[:10]
-    assert [job.name for job in jobs][:2] == [f"default/job-{digest}", f"default/job-{digest}-2"]
-    assert jobs[3].name == f"default/job-{digest}-3"
+def digest_of(user: bytes, command: bytes) -> str:
+    return hashlib.sha256(user + b"\0" + command).hexdigest()
+
+
+def test_a_job_without_a_name_gets_one_from_program_user_and_command():
+    text = "@daily /opt/backup.sh -a\n@hourly /opt/backup.sh -a\n@daily y\n@daily /opt/backup.sh -a"
+    jobs = read(text).jobs
+    name = f"default/backup-sh-{digest_of(b'', b'/opt/backup.sh -a')[:4]}"
+    assert [job.name for job in jobs][:2] == [name, f"{name}-2"]
+    assert jobs[3].name == f"{name}-3"
     assert len({job.name for job in jobs}) == 4
     as_root = one("@daily root x", system=True)
-    assert (
-        as_root.name == f"default/job-{hashlib.sha256(b'root' + bytes(1) + b'x').hexdigest()[:10]}"
-    )
+    assert as_root.name == f"default/x-{digest_of(b'root', b'x')[:4]}"
+
+
+def test_two_jobs_whose_short_names_are_alike_have_different_names():
+    commands: dict[str, str] = {}
+    for number in range(10_000):
+        digits = digest_of(b"", f"x {number}".encode())[:4]
+        if (other := commands.setdefault(digits, f"x {number}")) != f"x {number}":
+            break
+    first, second = f"@daily {other}\n", f"@daily x {number}\n"
+    long = f"default/x-{digest_of(b'', f'x {number}'.encode())[:10]}"
+    assert [job.name for job in read(first + second).jobs] == [f"default/x-{digits}", long]
+    files = [("one", first.encode()), ("two", second.encode())]
+    readings = read_together(files, system=False, zone="UTC", tenant="default")
+    assert [reading.problems for _, reading in readings] == [[], []]
+    assert [reading.jobs[0].name for _, reading in readings] == [f"default/x-{digits}", long]
+    assert [*readings[1][1].unnamed] == [long]
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("/usr/local/bin/backup.sh --full", "backup-sh"),
+        ("cd / && run-parts --report /etc/cron.hourly", "run-parts"),
+        ("test -x /usr/sbin/anacron || { cd / && run-parts /etc/cron.daily; }", "run-parts"),
+        ("command -v debian-sa1 > /dev/null && debian-sa1 1 1", "debian-sa1"),
+        ("[ -x /usr/lib/php/clean ] && if [ ! -d /run/x ]; then /usr/lib/php/clean; fi", "clean"),
+        ("php /var/www/artisan schedule:run >> /dev/null 2>&1", "artisan"),
+        ("sudo -u www-data nice -n 10 php -f /x/y.php", "y-php"),
+        ("flock -n /tmp/l.lock /opt/x", "x"),
+        ("FOO=1 BAR='a b' exec python3 -m http.server", "http-server"),
+        ("sh -c 'echo hi'", "sh"),
+        ("(sleep 2; date > out) ", "date"),
+        ("sleep $((RANDOM % 90)); '/opt/my prog/run' x", "run"),
+        ("for i in 1 2; do echo $i; done", "echo"),
+        (". ~/.profile; /opt/z.sh", "z-sh"),
+        (": ", "job"),
+        ("é", "job"),
+        ("/opt/" + 60 * "a", 40 * "a"),
+        ("'", "job"),
+    ],
+)
+def test_a_default_name_says_which_program_runs(command: str, program: str):
+    found, _, digits = one(f"@daily {command}").name.removeprefix("default/").rpartition("-")
+    assert (found, len(digits)) == (program, 4)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r%"), max_size=50))
+def test_every_command_has_a_default_name_that_a_job_may_have(command: str):
+    for job in read(f"@daily x{command}").jobs:
+        assert parse_job_name(job.name) == job.name
 
 
 def test_the_schedule_and_options_do_not_change_a_default_name():
@@ -419,7 +474,7 @@ def test_names_without_a_tenant_are_the_callers():
     assert one("#: name=a\n@daily x", tenant="acme").name == "acme/a"
     assert one("#: name=other/a\n@daily x", tenant="acme").name == "other/a"
     assert one("#: name=default/a\n@daily x", tenant="acme").name == "default/a"
-    assert one("@daily x", tenant="acme").name.startswith("acme/job-")
+    assert one("@daily x", tenant="acme").name.startswith("acme/x-")
 
 
 def test_two_jobs_of_one_name_are_an_error_that_names_both_lines():

@@ -298,10 +298,43 @@ async def test_jobs_that_a_source_declares_no_more_are_told_unless_removed(
         return
     (warning,) = report.problems
     assert str(warning) == (
-        "tab: warning: 7 jobs of this source are no longer declared: "
+        "tab: warning: 7 jobs of this source are no longer declared and still run: "
         "gone0, gone1, gone2, gone3, gone4 and 2 more"
     )
     assert "--prune" in warning.hint
+
+
+async def test_jobs_without_a_name_keep_the_name_under_which_the_cell_has_them() -> None:
+    rig = StateRig()
+    text = b"@daily /opt/a.sh\n@hourly /opt/b.sh\n@daily /opt/b.sh\n"
+    (declared,) = read(("tab", text))
+    earlier = [declared.unnamed[one.name].earlier for one in declared.jobs]
+    assert [name[:12] for name in earlier] == 3 * ["default/job-"]
+    known = [msgspec.structs.replace(one, name=earlier[0]) for one in declared.jobs[:1]]
+    known += [msgspec.structs.replace(one, name=earlier[2]) for one in declared.jobs[2:]]
+    change = c.PutJobs("tab", 0, T0, tuple(known), (), "anna", "1", 1, 1)
+    assert rig.answer(change).verdict is Verdict.ACCEPTED
+    request = ApplyRequest(files=[SourceFile("tab", text)], is_dry_run=True)
+    report = await put(served(rig), request)
+    assert report.problems == []
+    assert {one.job: one.action for one in report.changes} == {
+        earlier[0]: "unchanged",
+        declared.jobs[1].name: "added",
+        earlier[2]: "unchanged",
+    }
+
+
+async def test_a_default_name_that_another_source_has_is_not_taken() -> None:
+    rig = StateRig()
+    text = b"@daily /opt/a.sh\n"
+    (declared,) = read(("tab", text))
+    names = declared.unnamed[declared.jobs[0].name]
+    other = msgspec.structs.replace(job("a"), name=names.short)
+    change = c.PutJobs("other", 0, T0, (other,), (), "anna", "1", 1, 1)
+    assert rig.answer(change).verdict is Verdict.ACCEPTED
+    request = ApplyRequest(files=[SourceFile("tab", text)], is_dry_run=True)
+    report = await put(served(rig), request)
+    assert [(one.job, one.action) for one in report.changes] == [(names.long, "added")]
 
 
 def test_a_change_without_jobs_is_one_empty_part() -> None:
