@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
 from cron.api import table
 from cron.api.jobs import ApplyRequest, SourceFile
@@ -27,14 +26,6 @@ apply_options = together(
     click.option("--apply", "is_applied", is_flag=True, help="Apply the jobs at once."),
     click.option("--source", metavar="NAME", help="Source that the jobs belong to then."),
 )
-
-
-class _Left(msgspec.Struct):
-    """One thing that was not carried over, for people and programs."""
-
-    job: str
-    what: str
-    is_whole: bool
 
 
 @click.group("import", cls=Group)
@@ -198,16 +189,17 @@ def _documents(file: SourceFile) -> list[Any]:
 
 def _show(settings: Settings, imported: Any, source: str, *, is_applied: bool) -> None:
     """Print the jobs and what is not in them, or apply the jobs."""
-    left = [_Left(one.job, one.what, one.is_whole) for one in imported.left]
+    left = imported.left
     if settings.is_json and not is_applied:
         render.json_lines({"job": one["name"], "options": one} for one in imported.tables)
         render.json_lines(
-            {"left": one.what, "of": one.job, "is_left_out": one.is_whole} for one in left
+            {"left": one.what, "of": one.job, "is_left_out": one.is_whole}
+            | ({"file": one.place.file, "line": one.place.line} if one.place.file else {})
+            for one in left
         )
         return
     for one in left:
-        mark = "left out: " if one.is_whole else "not carried over: "
-        render.line(f"{one.job}: {mark}{one.what}", err=True)
+        render.line(str(one), err=True)
     count = sum(one.is_whole for one in left)
     summary = f"{render.number(len(imported.tables), 'job')}, {count} left out"
     render.line(summary, err=True)

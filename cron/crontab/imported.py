@@ -2,13 +2,18 @@
 
 The readers (`import_dkron.py`, `import_kubernetes.py`, `import_systemd.py`) are pure: text in, an
 `Imported` out. A table that is no valid job is left out, and a note says why.
+
+What is carried over means the same here; what might not is left out, with a note that names the
+file, the line and the construct. Each reader has one table of the keys of its source
+(`docs/imports.md` shows them): a key that is in no table is a note.
 """
 
 from __future__ import annotations
 
+import enum
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,12 +33,66 @@ _STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 _NAME_CHARS: Final = 64
 
 
+_SHOWN_CHARS: Final = 120
+
+
+class Place(NamedTuple):
+    """A line of a file of the source, or a file alone where `line` is 0."""
+
+    file: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+NOWHERE: Final = Place("")
+"""The place of what has none."""
+
+
 class Left(msgspec.Struct, frozen=True):
     """Something of a job that was not carried over. `is_whole`: the job is left out."""
 
     job: str
     what: str
     is_whole: bool = False
+    place: Place = NOWHERE
+    """Where it is, as far as the source has lines."""
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place.file else ""
+        mark = "left out" if self.is_whole else "not carried over"
+        return f"{where}{self.job}: {mark}: {self.what}"
+
+
+class Treatment(enum.Enum):
+    """How an importer treats a key of its source. IRRELEVANT: it says nothing about the job."""
+
+    CARRIED = "carried over"
+    NOTED = "left, with a note"
+    LEAVES_OUT = "the job is left out"
+    IRRELEVANT = "irrelevant"
+
+
+class Key(NamedTuple):
+    """A row of an importer's table: its treatment, and what it becomes, or why it is left."""
+
+    treatment: Treatment
+    why: str
+
+
+class Found(NamedTuple):
+    """A key that a file of the source has, as its importer's table calls it, and how a note shows
+    it."""
+
+    key: str
+    shown: str
+    place: Place = NOWHERE
+
+
+def keys(treatment: Treatment, why: str, *names: str) -> dict[str, Key]:
+    """Return rows of an importer's table that have their treatment and reason in common."""
+    return dict.fromkeys(names, Key(treatment, why))
 
 
 class Imported(msgspec.Struct):
@@ -44,23 +103,35 @@ class Imported(msgspec.Struct):
     names: set[str] = set()
     """The names of the tables."""
 
-    def note(self, job: str, what: str) -> None:
+    def note(self, job: str, what: str, place: Place = NOWHERE) -> None:
         """Note what was not carried over of a job."""
-        self.left.append(Left(job, what))
+        self.left.append(Left(job, what, place=place))
 
-    def leave_out(self, job: str, why: str) -> None:
+    def leave_out(self, job: str, why: str, place: Place = NOWHERE) -> None:
         """Note that a job is left out."""
-        self.left.append(Left(job, why, is_whole=True))
+        self.left.append(Left(job, why, is_whole=True, place=place))
 
-    def add(self, job: str, table: Mapping[str, Any]) -> None:
+    def note_keys(self, job: str, table: Mapping[str, Key], found: Iterable[Found]) -> bool:
+        """Note the keys of a job that are not carried over, also those that the table does not
+        know; return whether none of them leaves the job out."""
+        is_whole = False
+        for key, shown, place in found:
+            treatment, why = table.get(key) or Key(Treatment.NOTED, "this key is not known")
+            if treatment in (Treatment.NOTED, Treatment.LEAVES_OUT):
+                left = f"{shown[:_SHOWN_CHARS]}: {why}"
+                self.left.append(Left(job, left, treatment is Treatment.LEAVES_OUT, place))
+            is_whole = is_whole or treatment is Treatment.LEAVES_OUT
+        return not is_whole
+
+    def add(self, job: str, table: Mapping[str, Any], place: Place = NOWHERE) -> None:
         """Add a job as a table, unless it is not valid here. Values that are None are left out."""
         kept = {key: value for key, value in table.items() if value is not None}
         if kept["name"] in self.names:
-            self.leave_out(job, f"another job is called {kept['name']}")
+            self.leave_out(job, f"another job is called {kept['name']}", place)
             return
         errors = read_jobs_toml(table_text(kept).encode(), file=job).errors
         if errors:
-            self.leave_out(job, f"{errors[0].message}: {errors[0].hint}")
+            self.leave_out(job, f"{errors[0].message}: {errors[0].hint}", place)
         else:
             self.tables.append(kept)
             self.names.add(kept["name"])
