@@ -173,8 +173,8 @@ def test_what_is_no_answer_of_dkron_is_refused(content: bytes) -> None:
 def test_the_example_of_kubernetes() -> None:
     imported = import_kubernetes([HELLO])
     assert imported.tables == [
-        {"name": "default/hello", "schedule": "* * * * *", "retries": 6, "backoff-max": "6m",
-         "command": "date; echo Hello from the cluster"}
+        {"name": "default/hello", "schedule": "* * * * *", "retries": 6, "backoff-max": "5m",
+         "deadline": "31d", "command": "date; echo Hello from the cluster"}
     ]  # fmt: skip
     assert "image busybox:1.28: the command runs on an executor's host" in said(imported)
     check_file(imported)
@@ -196,8 +196,8 @@ def test_options_of_a_cron_job() -> None:
     assert imported.tables == [
         {"name": "shop/b", "schedule": "30 2 * * *", "zone": "Europe/Berlin",
          "command": "backup --to 'a b'", "env": {"A": "1"}, "secret": ["P:db/pw"],
-         "cwd": "/w", "timeout": "90s",
-         "deadline": "300s", "overlap": "forbid", "cpu": "0.250", "memory": "65536K"}
+         "cwd": "/w", "timeout": "1m30s",
+         "deadline": "5m", "overlap": "forbid", "cpu": "0.250", "memory": "65536K"}
     ]  # fmt: skip
     for what in (
         "variable S",
@@ -230,8 +230,8 @@ def test_all_that_a_cron_job_says_is_carried_over_or_noted() -> None:
     job["template"]["spec"]["containers"][0] |= {"securityContext": {"runAsUser": 4}}
     notes = said(import_kubernetes([one])).splitlines()
     assert notes[1:] == [
-        "default/hello: of its job: podFailurePolicy", "default/hello: of its pod: affinity",
-        "default/hello: of its container: securityContext",
+        "default/hello: jobTemplate.spec: podFailurePolicy",
+        "default/hello: template.spec: affinity", "default/hello: container: securityContext",
     ]  # fmt: skip
 
 
