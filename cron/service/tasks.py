@@ -18,7 +18,7 @@ from cron.state import tasks as t
 from cron.state.commands import Command
 from cron.state.outcome import Verdict
 from cron.state.state import State
-from launcher.protocol.names import short_job_name
+from launcher.protocol.names import CELL_TENANT, short_job_name
 
 SHOWN_MAX: Final = api.TASKS_MAX
 """Tasks that one call changes at most, in an entry or a few."""
@@ -197,8 +197,11 @@ def _item(asked: api.RescheduleRequest, now_ms: int) -> t.RescheduleItem:
     """Return a change as State takes it.
 
     Raises:
-        InvalidInput: its time is too far ahead.
+        InvalidInput: its time is too far ahead, or it is a payload of the cell.
     """
+    if asked.payload is not msgspec.UNSET and asked.name.startswith(f"{CELL_TENANT}/"):
+        text = f"task {asked.name} is one of the cell: only the cell says what is in its payload"
+        raise InvalidInput(text, "change its time or priority, or cancel it")
     return t.RescheduleItem(
         asked.name,
         asked.revision,

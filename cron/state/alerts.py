@@ -20,9 +20,9 @@ import msgspec
 from cron.alert_rules import AlertKind, Channel, ChannelKind, Condition, JobAlerts, Rule
 from cron.crontab.conditions import condition_text, parse_condition
 from cron.errors import CronError
-from launcher.protocol.names import TASK_MARK
+from launcher.protocol.names import CELL_TENANT, TASK_MARK
 
-SELF: Final = "raftcron"
+SELF: Final = CELL_TENANT
 """The tenant of the cell's own queues and subjects."""
 QUEUE: Final = f"{SELF}/alerts"
 """The queue of the tasks that tell people."""

@@ -16,6 +16,9 @@ from typing import Final
 import msgspec
 
 DEFAULT_TENANT: Final = "default"
+CELL_TENANT: Final = "raftcron"
+"""The tenant of the cell's own jobs and tasks: nobody else puts one into it. So a launch of this
+tenant proves that the cell says what is in its payload."""
 TASK_MARK: Final = ":"
 """Between the queue and the key of a task."""
 NAME_PART_CHARS_MAX: Final = 100
@@ -46,6 +49,11 @@ class LaunchName(msgspec.Struct, frozen=True, order=True, array_like=True, gc=Fa
     job: str
     scheduled_s: int
     trigger: int = 0
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the job."""
+        return self.job.partition("/")[0]
 
     def __str__(self) -> str:
         suffix = f"+t{self.trigger}" if self.trigger else ""

@@ -61,7 +61,7 @@ class CellOutput:
             folder,
         )
         try:
-            self._http.read(self._request("any"))
+            self._http.request_of(self._request("any"))
         except BadPayload as error:
             said = str(error).removeprefix("payload: ")
             raise BadConfig(f"mail.api: {said}", 'write "https://r1.example.com:7480"') from error
@@ -69,7 +69,7 @@ class CellOutput:
     def end_of(self, launch: str, work: Work, until_ms: int) -> Output:
         """Return the last OUTPUT_BYTES_MAX bytes of what a launch printed, before `until_ms`."""
         try:
-            answer = self._http.sent(work, self._http.read(self._request(launch)), until_ms)
+            answer = self._http.sent(work, self._http.request_of(self._request(launch)), until_ms)
         except (BadPayload, NotAllowed) as error:
             return Output(problem=str(error))
         except NotReached as error:

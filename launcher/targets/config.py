@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from launcher.errors import BadConfig
 from launcher.limits import CONFIG_BYTES_MAX
-from launcher.protocol.names import NAME_PART_CHARS_MAX
+from launcher.protocol.names import CELL_TENANT, NAME_PART_CHARS_MAX
 from launcher.targets.shapes import JSON, SEVERITIES, SHAPES
 from launcher.targets.target import Duration
 from launcher.toml import parse_toml
@@ -113,7 +113,8 @@ class WebhookChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     `shape` is what the receiver wants. Its URL is `url`, or the first line of `url_file` if it is a
     secret. `key` is a file with the routing key of PagerDuty, `secrets` one with the keys of
     signatures, `headers` one with headers such as `authorization`. `severity` is what PagerDuty and
-    Alertmanager are told.
+    Alertmanager are told. A channel that is granted to `tenants` carries messages of their own
+    launches, and no alerts.
     """
 
     name: _Name
@@ -124,10 +125,13 @@ class WebhookChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     secrets: str = ""
     headers: str = ""
     severity: str = "error"
+    tenants: Annotated[tuple[_Name, ...], Meta(max_length=1_000)] = ()
 
     def __post_init__(self) -> None:
         _check_word("shape", self.shape, SHAPES)
         _check_word("severity", self.severity, SEVERITIES)
+        if CELL_TENANT in self.tenants:
+            raise ValueError(f"tenants: {CELL_TENANT} is the cell's own, which needs no grant")
 
 
 def _check_word(key: str, word: str, words: tuple[str, ...]) -> None:

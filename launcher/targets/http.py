@@ -24,6 +24,7 @@ import msgspec
 from launcher.address import is_loopback
 from launcher.clock import boot_ms, wall_ms
 from launcher.errors import BadConfig
+from launcher.protocol.names import LaunchName
 from launcher.targets.addresses import Allowed, normal
 from launcher.targets.config import HttpConfig, read_private, trusting
 from launcher.targets.connecting import DEADLINES, connected, secured
@@ -131,7 +132,15 @@ class HttpTarget:
 
     # ---- what is asked for
 
-    def read(self, payload: bytes) -> Request:
+    def read(self, payload: bytes, asker: LaunchName) -> Request:
+        """Return the request that a payload describes; whoever asks, `hosts` decide.
+
+        Raises:
+            BadPayload: it describes none, or one to a host that is not allowed.
+        """
+        return self.request_of(payload)
+
+    def request_of(self, payload: bytes) -> Request:
         """Return the request that a payload describes.
 
         Raises:

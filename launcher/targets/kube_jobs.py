@@ -122,6 +122,17 @@ def is_of(job: dict[str, Any], named: Named) -> bool:
     return (annotations.get(LAUNCH), annotations.get(CELL)) == (named.name, named.cell)
 
 
+def is_pod_of(pod: dict[str, Any], job: dict[str, Any]) -> bool:
+    """Return whether the cluster says that a pod is one of a Job. Its labels are no proof: the
+    template of another Job may have them."""
+    owners = metadata(pod).get("ownerReferences")
+    uid = metadata(job).get("uid")
+    return any(
+        isinstance(one, dict) and uid is not None and one.get("uid") == uid
+        for one in (owners if isinstance(owners, list) else ())
+    )
+
+
 def attempt_of(job: dict[str, Any]) -> int:
     """Return the attempt that created a Job, 0 if it does not say."""
     said = str((metadata(job).get("annotations") or {}).get(ATTEMPT, ""))

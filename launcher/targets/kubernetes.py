@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from launcher.clock import boot_ms
 from launcher.errors import BadConfig
+from launcher.protocol.names import LaunchName
 from launcher.targets.config import KubernetesConfig
 from launcher.targets.http import retry_after_ms
 from launcher.targets.kube_api import KubeApi, Reply, Unanswered, access_of
@@ -27,6 +28,7 @@ from launcher.targets.kube_jobs import (
     Named,
     attempt_of,
     is_of,
+    is_pod_of,
     job_of,
     manifest_of,
     metadata,
@@ -77,8 +79,8 @@ class KubernetesTarget:
         if self._kept_s < KEPT_S_MIN:
             raise BadConfig(f"kubernetes.kept: {config.kept} is below {KEPT_S_MIN} s")
 
-    def read(self, payload: bytes) -> Request:
-        """Return the Job that a payload describes.
+    def read(self, payload: bytes, asker: LaunchName) -> Request:
+        """Return the Job that a payload describes; whoever asks, `namespaces` decide.
 
         Raises:
             BadPayload: it describes none, or one in a namespace that is not allowed.
@@ -245,7 +247,7 @@ class KubernetesTarget:
         try:
             reply = self._api.call("GET", pods, calm, labelSelector=selector)
             items = reply.body.get("items") if isinstance(reply.body, dict) else None
-            found = [one for one in items or () if isinstance(one, dict)]
+            found = [one for one in items or () if isinstance(one, dict) and is_pod_of(one, job)]
             if not found:
                 return ""
             newest = max(found, key=lambda one: str(metadata(one).get("creationTimestamp", "")))

@@ -25,6 +25,7 @@ import msgspec
 from launcher.address import is_loopback
 from launcher.clock import boot_ms, wall_ms
 from launcher.errors import BadConfig
+from launcher.protocol.names import BadName, LaunchName, parse_launch_name
 from launcher.targets.addresses import normal
 from launcher.targets.alert_text import Alerted, Launched, of_alert, of_launch
 from launcher.targets.cell_output import CellOutput
@@ -41,7 +42,14 @@ from launcher.targets.message import (
     split_sender,
 )
 from launcher.targets.seen import Seen, State
-from launcher.targets.target import NotReached, Work, decoded, duration_ms, excerpt
+from launcher.targets.target import (
+    NotReached,
+    Work,
+    check_cell,
+    decoded,
+    duration_ms,
+    excerpt,
+)
 from launcher.worker.context import Cancellation
 from launcher.worker.errors import BadPayload
 
@@ -49,13 +57,14 @@ PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 OUTPUT_TRIES: Final = 4
 """A mail about a launch goes without its output if that cannot be read in so many attempts."""
 QUIT_S: Final = 1.0
+_WAY_OUT: Final = "say it in `subject` and `text`"
 REMEMBERED: Final = 10_000
 """Launches whose mail went to some of its recipients, and waits to be sent to the others."""
 
 
 class MailSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The payload of a launch of `mail`: a `subject` and a `text`, or what the cell says of an
-    `alert` or of a `launch` (MAILTO)."""
+    """The payload of a launch of `mail`: a `subject` and a `text`. In launches of the cell itself
+    also what it says of an `alert` or of a `launch` (MAILTO)."""
 
     to: str | list[str]
     subject: str = ""
@@ -102,11 +111,12 @@ class MailTarget:
 
     # ---- what is asked for
 
-    def read(self, payload: bytes) -> Mail:
+    def read(self, payload: bytes, asker: LaunchName) -> Mail:
         """Return the mail that a payload describes.
 
         Raises:
-            BadPayload: it describes none, or one to an address that is not allowed.
+            BadPayload: it describes none, or one to an address that is not allowed; or it says what
+                only the cell's own launches may say.
         """
         spec: MailSpec = decoded(payload, MailSpec)
         said = spec.to.replace(",", " ").split() if isinstance(spec.to, str) else spec.to
@@ -117,9 +127,12 @@ class MailTarget:
         if sum(kinds) != 1:
             raise BadPayload("payload: it has no `subject` or `text`, or an `alert` beside them")
         if spec.alert is not None:
+            check_cell(asker, "alert", _WAY_OUT)
             note = of_alert(spec.alert, self._config.console)
             return Mail(to, note.title, note.text, note.thread, spec.alert.cell)
         if spec.launch is not None:
+            check_cell(asker, "launch", _WAY_OUT)
+            _check_launch(spec.launch)
             cell = spec.launch.cell or self._config.cell
             launch = msgspec.structs.replace(spec.launch, cell=cell)
             note = of_launch(launch, self._config.console)
@@ -227,7 +240,7 @@ class MailTarget:
             return replies
         domain = self._sender[1].rpartition("@")[2]
         identity = message_id(work.name, mail.cell or self._config.cell, domain)
-        content = encode_mail(mail, self._sender, identity, wall_ms())
+        content = encode_mail(mail, self._sender, identity, wall_ms(), work.name)
         try:
             code, text = session.data(content)
         except smtplib.SMTPDataError as error:
@@ -355,6 +368,20 @@ def _problem(error: Exception) -> str:
         return "it offers no way to sign in that is known here"
     text = getattr(error, "strerror", None) or str(error)
     return f"{type(error).__name__}: {excerpt(text.encode())[:200]}"
+
+
+def _check_launch(launch: Launched) -> None:
+    """Return if a launch is named as its job says: its output is read under that name.
+
+    Raises:
+        BadPayload: it is not.
+    """
+    try:
+        job = parse_launch_name(launch.name).job
+    except BadName as error:
+        raise BadPayload(f"payload: launch: {error}") from error
+    if job != launch.job:
+        raise BadPayload(f"payload: launch {launch.name} is not one of job {launch.job[:200]}")
 
 
 def _server(config: MailConfig) -> tuple[str, int]:

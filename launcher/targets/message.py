@@ -90,9 +90,12 @@ def body_text(text: str) -> str:
     return cut(kept, TEXT_BYTES_MAX, _CUT)
 
 
-def encode_mail(mail: Mail, sender: tuple[str, str], identity: str, at_ms: int) -> bytes:
+def encode_mail(
+    mail: Mail, sender: tuple[str, str], identity: str, at_ms: int, launch: str
+) -> bytes:
     """Return the bytes of a mail, with lines that end in CRLF. `sender` is a name and an address,
-    `identity` its Message-ID, `at_ms` (wall clock) its date."""
+    `identity` its Message-ID, `at_ms` (wall clock) its date. `launch` sends it: the header says so,
+    because a subject and a text may look like those of another tenant, or of the cell."""
     name, address = sender
     message = EmailMessage(policy=SMTP)
     message["From"] = Address(name, addr_spec=address)
@@ -102,6 +105,7 @@ def encode_mail(mail: Mail, sender: tuple[str, str], identity: str, at_ms: int) 
     message["Message-ID"] = identity
     if mail.thread:
         message["References"] = f"<{_digest(mail.thread)}@{address.rpartition('@')[2]}>"
+    message["X-Raftcron-Launch"] = launch
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no "out of office" comes back
     message.set_content(body_text(mail.text), cte="quoted-printable")
     return message.as_bytes()

@@ -20,6 +20,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher.errors import BadConfig
+from launcher.protocol.names import LaunchName
 from launcher.targets.config import SqsConfig
 from launcher.targets.seen import Seen, State
 from launcher.targets.target import NotReached, Work, decoded, duration_ms, excerpt
@@ -111,8 +112,8 @@ class SqsTarget:
         self._urls: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def read(self, payload: bytes) -> Message:
-        """Return the message that a payload describes.
+    def read(self, payload: bytes, asker: LaunchName) -> Message:
+        """Return the message that a payload describes; whoever asks, `queues` decide.
 
         Raises:
             BadPayload: it describes none, or one to a queue that is not allowed.

@@ -16,6 +16,7 @@ import msgspec
 from launcher.clock import boot_ms
 from launcher.errors import LauncherError
 from launcher.lengths import length_ms
+from launcher.protocol.names import CELL_TENANT, LaunchName
 from launcher.targets.seen import Seen, State
 from launcher.worker.context import Cancellation, Context
 from launcher.worker.errors import BadPayload
@@ -68,11 +69,13 @@ class Target(Protocol):
     handler: str
     """The name of the handler that hands work over to it."""
 
-    def read(self, payload: bytes) -> Any:
-        """Return the spec that a payload contains.
+    def read(self, payload: bytes, asker: LaunchName) -> Any:
+        """Return the spec that a payload contains. `asker` is the launch that the executor was
+        ordered to start: it proves who asks, and a payload does not.
 
         Raises:
-            BadPayload: it is none, or asks for something that the configuration does not allow.
+            BadPayload: it is none, or asks for something that the configuration does not allow, or
+                says something in the name of the cell.
         """
 
     def start(self, work: Work) -> Seen:
@@ -134,7 +137,7 @@ def work_of(target: Target, payload: bytes, context: Context) -> Work:
         Fatal: its payload is no spec of this target.
     """
     try:
-        return Work(context, target.read(payload))
+        return Work(context, target.read(payload, context.launch_name))
     except (BadPayload, NotAllowed) as error:
         raise Fatal(str(error)) from error
 
@@ -158,6 +161,19 @@ def _result(seen: Seen) -> str:
             raise Lost(seen.detail)
     after = min(seen.after_ms, RETRY_AFTER_MS_MAX) / 1000
     raise Retry(after=after or None, reason=seen.detail)
+
+
+def check_cell(asker: LaunchName, field: str, way_out: str) -> None:
+    """Return if a launch is the cell's own, so that its payload may say what the cell alone knows.
+
+    Raises:
+        BadPayload: it is of another tenant, which could say anything there.
+    """
+    if asker.tenant != CELL_TENANT:
+        raise BadPayload(
+            f"payload: `{field}` comes from the cell alone, and {asker} is a launch of tenant "
+            f"{asker.tenant}: {way_out}"
+        )
 
 
 def decoded(payload: bytes, kind: type[Any]) -> Any:

@@ -1,7 +1,11 @@
-"""The target `webhook`: alerts of the cell for chats and pagers, and its heartbeat.
+"""The target `webhook`: alerts of the cell for chats and pagers, its heartbeat, tenants' messages.
 
 A payload names a channel. Its URL and secrets stand in this host's configuration and files, because
 everybody who may read the cell sees payloads. The requests are those of the target `http`.
+
+An alert ends an incident that it names, and a heartbeat says that the cell is well. So only the
+cell's own launches say these. A channel that is granted to tenants carries what they say, and no
+alerts: whatever a tenant says there, it is in another place than what the cell says.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import msgspec
 
 from launcher.address import is_loopback
 from launcher.errors import BadConfig
+from launcher.protocol.names import CELL_TENANT, LaunchName
 from launcher.targets.addresses import EVERYWHERE
 from launcher.targets.alert_text import Alerted
 from launcher.targets.config import (
@@ -27,7 +32,7 @@ from launcher.targets.config import (
 from launcher.targets.http import HttpTarget, Request
 from launcher.targets.seen import Seen, State
 from launcher.targets.shapes import ALERTMANAGER, PAGERDUTY, Manner, bodies
-from launcher.targets.target import Work, decoded
+from launcher.targets.target import Work, check_cell, decoded
 from launcher.worker.errors import BadPayload
 
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
@@ -36,19 +41,22 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,256}", re.ASCII)
 
 
 class WebhookSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The payload of a launch of `webhook`: an `alert` for a `channel`, or a `heartbeat`, which
-    names its channel itself."""
+    """The payload of a launch of `webhook`: an `alert` of the cell or a `message` of a tenant, for
+    a `channel`; or a `heartbeat`, which names its channel itself."""
 
     channel: str = ""
     alert: Alerted | None = None
+    message: msgspec.Raw = msgspec.Raw()
     heartbeat: str = ""
 
 
 class Calls(NamedTuple):
-    """The requests of one launch, in their order; none if the channel is not known here."""
+    """The requests of one launch, in their order; or the `problem` of this host's configuration
+    that keeps it from sending any."""
 
     channel: str
     requests: tuple[Request, ...] = ()
+    problem: str = ""
 
 
 class _Channel(NamedTuple):
@@ -57,6 +65,7 @@ class _Channel(NamedTuple):
     place: str
     """What the output of a launch shows in place of the URL, which may be a secret."""
     manner: Manner
+    tenants: tuple[str, ...]
 
 
 class WebhookTarget:
@@ -78,21 +87,35 @@ class WebhookTarget:
             except BadConfig as error:
                 raise BadConfig(f"webhook: channel {one.name}: {error}", error.hint) from error
 
-    def read(self, payload: bytes) -> Calls:
+    def read(self, payload: bytes, asker: LaunchName) -> Calls:
         """Return the requests that a payload asks for.
 
         Raises:
-            BadPayload: it has neither an alert and a channel, nor a heartbeat.
+            BadPayload: it has neither an alert or a message with a channel, nor a heartbeat; or the
+                launch that asks may not say that.
         """
         spec: WebhookSpec = decoded(payload, WebhookSpec)
-        if (spec.alert is None) == (not spec.heartbeat) or bool(spec.channel) != bool(spec.alert):
-            raise BadPayload("payload: it is no `alert` with a `channel`, and no `heartbeat`")
+        said = bytes(spec.message)
+        kinds = (spec.alert is not None, bool(said), bool(spec.heartbeat))
+        if sum(kinds) != 1 or bool(spec.channel) == bool(spec.heartbeat):
+            raise BadPayload(
+                "payload: it is no `alert` or `message` with a `channel`, and no `heartbeat`"
+            )
+        if spec.alert is not None:
+            check_cell(asker, "alert", "send a `message` to a channel that is granted to it")
         name = spec.channel or spec.heartbeat
         channel = self._channels.get(name)
-        if channel is None:
-            return Calls(name)
-        if spec.alert is None:
+        if asker.tenant != CELL_TENANT or said:
+            channel = _granted(channel, name, asker)
+        elif channel is None:
+            return Calls(name, problem=f"channel {name!r} is not configured here")
+        elif channel.tenants:
+            return Calls(name, problem=f"channel {name!r} is one of tenants: take `tenants` away")
+        if spec.heartbeat:
             return Calls(name, (_request(channel, "GET"),))
+        if spec.alert is None:
+            body = {"launch": str(asker), "job": asker.job, "message": spec.message}
+            return Calls(name, (_request(channel, "POST", body),))
         found = bodies(spec.alert, channel.manner)
         return Calls(name, tuple(_request(channel, "POST", body) for body in found))
 
@@ -100,9 +123,9 @@ class WebhookTarget:
         """Send the requests. The first one that is not accepted says what became of the launch:
         the others are sent with its next attempt, and receivers know those that they have."""
         calls: Calls = work.spec
-        if not calls.requests:
+        if calls.problem:
             # A mistake in a file: whoever mends it and starts the target again has lost nothing.
-            return Seen(State.RETRY, f"channel {calls.channel!r} is not configured here")
+            return Seen(State.RETRY, calls.problem)
         seen = Seen(State.DONE)
         for request in calls.requests:
             seen = self._channels[calls.channel].http.start(Work(work.context, request))
@@ -119,6 +142,20 @@ class WebhookTarget:
 
     def stop(self, work: Work) -> None:
         """The connection is closed already."""
+
+
+def _granted(channel: _Channel | None, name: str, asker: LaunchName) -> _Channel:
+    """Return a channel that is granted to the tenant of a launch.
+
+    Raises:
+        BadPayload: there is none of that name, or it is granted to others.
+    """
+    if channel is None or asker.tenant not in channel.tenants:
+        raise BadPayload(
+            f"payload: channel {name[:100]!r} is not granted to tenant {asker.tenant}, whose "
+            f"launch {asker} is: an operator adds it to `tenants` of the channel"
+        )
+    return channel
 
 
 def _channel(one: WebhookChannel, config: WebhookConfig, folder: Path) -> _Channel:
@@ -157,6 +194,7 @@ def _channel(one: WebhookChannel, config: WebhookConfig, folder: Path) -> _Chann
         url,
         f"channel {one.name} at {host}",
         Manner(one.shape, key, one.severity, config.console),
+        one.tenants,
     )
     try:
         _request(channel, "GET")
@@ -193,5 +231,5 @@ def _request(channel: _Channel, method: str, body: Any = None) -> Request:
     said = {"url": channel.url, "method": method}
     if body is not None:
         said["body"] = body
-    request = channel.http.read(msgspec.json.encode(said))
+    request = channel.http.request_of(msgspec.json.encode(said))
     return request._replace(place=channel.place)

@@ -109,18 +109,19 @@ class Context:
         return self._tasks.first + self._place
 
     @property
-    def _launch(self) -> LaunchName:
+    def launch_name(self) -> LaunchName:
+        """The name of the launch, with its parts. Not for handlers."""
         return LaunchName(self.work.job, self.scheduled_s, self.trigger)
 
     @property
     def launch(self) -> str:
         """The name of the launch, `tenant/job@2026-11-20T15:00:00Z`, the same in every attempt."""
-        return str(self._launch)
+        return str(self.launch_name)
 
     @property
     def name(self) -> str:
         """The name of this attempt and part, `tenant/job@2026-11-20T15:00:00Z#2/1`."""
-        return str(AttemptName(self._launch, self.attempt, self.part))
+        return str(AttemptName(self.launch_name, self.attempt, self.part))
 
     @property
     def tenant(self) -> str:

@@ -223,11 +223,13 @@ class WebhookSide(HttpSide):
     def target(self, ending: str = "good") -> Target:
         urls = {one.removeprefix("/"): self._server.url(one) for one in self._server.ways}
         urls["away"] = f"http://{free_address()}/good"
-        channels = tuple(WebhookChannel(name=name, url=url) for name, url in urls.items())
+        channels = tuple(
+            WebhookChannel(name=name, url=url, tenants=("acme",)) for name, url in urls.items()
+        )
         return WebhookTarget(WebhookConfig(channel=channels), Path())
 
     def payload(self, ending: str = "good") -> Any:
-        return {"channel": ending, "alert": {"number": 1, "state": "firing"}}
+        return {"channel": ending, "message": {"a": 1}}
 
 
 class MailSide:

@@ -14,7 +14,7 @@ from launcher.worker.errors import BadPayload
 from launcher.worker.wire import Result
 from tests.conformance.targets import REAL_SIDES, SIDES, OtherSide, Servers, other_side
 from tests.fakes.s3_server import CREDENTIALS
-from tests.unit.targets_rig import LAUNCH, context_of, ended, work_for
+from tests.unit.targets_rig import LAUNCH, context_of, ended, read, work_for
 
 OTHER = "acme/other@2026-11-20T15:00:00Z"
 
@@ -161,10 +161,10 @@ def test_what_is_no_payload_is_refused_before_anything_is_sent(
     side: OtherSide, payload: bytes
 ) -> None:
     with pytest.raises(BadPayload, match=r"^payload"):
-        side.target().read(payload)
+        read(side.target(), payload)
     context, _ = context_of()
     assert ended(side.target(), payload, context).result is Result.FATAL
     unknown = json.dumps({**side.payload(), "secret": "x"}).encode()
     with pytest.raises(BadPayload, match="secret"):
-        side.target().read(unknown)
+        read(side.target(), unknown)
     assert side.pieces(LAUNCH) == 0

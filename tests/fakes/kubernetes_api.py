@@ -31,6 +31,8 @@ class KubernetesFake:
         self.horizon = 0
         self.created: list[str] = []
         self.logs: dict[str, str] = {}
+        self.strangers: list[dict[str, Any]] = []
+        """Pods that have the labels of a Job's pods, and belong to another."""
         self.calls: list[str] = []
         self.tokens: list[str] = []
         self.broken = 0
@@ -199,7 +201,7 @@ class Answers(BaseHTTPRequestHandler):
             else:
                 self._json(200, job)
         elif rest[2:]:
-            raw = self.cell.logs[rest[2].removesuffix("-pod")].encode()
+            raw = self.cell.logs.get(rest[2].removesuffix("-pod"), "forged").encode()
             self.send_response(200)
             self.send_header("content-type", "text/plain")
             self.send_header("content-length", str(len(raw)))
@@ -207,8 +209,15 @@ class Answers(BaseHTTPRequestHandler):
             self.wfile.write(raw)
         else:
             name = query["labelSelector"].partition("=")[2]
-            pods = [{"metadata": {"name": f"{name}-pod"}}] if name in self.cell.logs else []
-            self._json(200, {"kind": "PodList", "items": pods})
+            pods = [self._pod(name)] if name in self.cell.logs else []
+            strangers = [one for one in self.cell.strangers if name in self.cell.logs]
+            self._json(200, {"kind": "PodList", "items": pods + strangers})
+
+    def _pod(self, job: str) -> dict[str, Any]:
+        """The pod of a Job, as its controller makes it."""
+        owner = {"kind": "Job", "name": job, "uid": self.cell.jobs[job]["metadata"]["uid"]}
+        made = {"name": f"{job}-pod", "creationTimestamp": "2026-11-20T15:00:00Z"}
+        return {"metadata": {**made, "ownerReferences": [{**owner, "controller": True}]}}
 
     def _watch(self, query: dict[str, str]) -> None:
         name = query["fieldSelector"].partition("=")[2]

@@ -24,6 +24,8 @@ from tests.sent_tasks import tasks_of
 
 LAUNCH = "acme/mail@2026-11-20T15:00:00Z"
 SCHEDULED_S = 1_795_186_800
+OF_CELL = "raftcron/alerts:17-firing-ops"
+"""A task of the cell itself, which tells of an alert."""
 
 
 class Output:
@@ -59,9 +61,15 @@ def ended(target: Target, payload: object, context: Context) -> Ended:
     return invoke(handler, context, raw)
 
 
-def work_for(target: Target, payload: object, **context: Any) -> Work:
+def read(target: Target, payload: object, **said: Any) -> Any:
+    """The spec that a target reads from the payload of a launch."""
+    raw = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return target.read(raw, context_of(**said)[0].launch_name)
+
+
+def work_for(target: Target, payload: object, **said: Any) -> Work:
     """The work of an attempt, with a spec that the target has read."""
-    return Work(context_of(**context)[0], target.read(json.dumps(payload).encode()))
+    return Work(context_of(**said)[0], read(target, payload, **said))
 
 
 def certificate(folder: Path, name: str, *, days: float = 1) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cron.api.alerts import (
@@ -13,18 +14,25 @@ from cron.api.alerts import (
     TestAlertRequest,
     UnmuteRequest,
 )
+from cron.api.checks import checked
+from cron.api.groups import CloseGroupRequest
 from cron.api.jobs import ApplyRequest, RemoveRequest, SourceFile
 from cron.api.task_queues import PutQueuesRequest
-from cron.api.tasks import SubmitRequest, TaskSubmission
+from cron.api.tasks import (
+    RescheduleManyRequest,
+    RescheduleRequest,
+    SubmitRequest,
+    TaskSubmission,
+)
 from cron.errors import Conflict, CrontabError, InvalidInput, NotFound
 from cron.launch_state import LaunchState
-from cron.service import alerts, catalog, removing, submitting, task_queues
+from cron.service import alerts, catalog, groups, removing, submitting, task_queues, tasks
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
 from cron.state.tasks import ReadyTasks
 from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0
-from tests.unit.tasks_world import TasksWorld
+from tests.unit.tasks_world import HANDLER, TasksWorld
 
 FILE = """
 [[channel]]
@@ -146,8 +154,32 @@ async def test_the_cells_own_tenant_is_not_for_jobs_tasks_and_queues_of_users() 
     [answer] = report.tasks
     assert answer.error is not None
     assert answer.error.message.startswith("tenant raftcron is the cell's own")
+    await submitting.submit(
+        replica, SubmitRequest(tasks=[TaskSubmission(key="1", handler=HANDLER, group="all")])
+    )
+    hook = CloseGroupRequest(name="all", on_complete=asked)
+    with pytest.raises(InvalidInput, match="tenant raftcron is the cell's own"):
+        await groups.close(replica, checked(hook))
     assert replica.state.jobs["raftcron/heartbeat-beat"].job is not None
-    assert not replica.state.tasks
+    assert list(replica.state.tasks) == [f"default/{HANDLER}:1"]
+
+
+async def test_only_the_cell_says_what_is_in_the_payloads_of_its_tasks() -> None:
+    replica = TasksWorld().cell.replica
+    await alerts.put(replica, ApplyAlertsRequest(text=FILE))
+    name = (await alerts.test(replica, TestAlertRequest(channel="ops"))).task
+    before = replica.state.tasks[name]
+    forged = RescheduleRequest(name=name, payload=msgspec.Raw(b'{"to":["me@example.com"]}'))
+    with pytest.raises(InvalidInput) as refused:
+        await tasks.reschedule(replica, forged)
+    assert str(refused.value) == (
+        f"task {name} is one of the cell: only the cell says what is in its payload"
+    )
+    many = await tasks.reschedule_many(replica, RescheduleManyRequest(tasks=[forged]))
+    assert [one.error.code for one in many.errors] == [refused.value.code]
+    assert replica.state.tasks[name] == before
+    later = await tasks.reschedule(replica, RescheduleRequest(name=name, delay_ms=60_000))
+    assert later.revision > before.revision, "its time may change"
 
 
 async def test_a_heartbeat_is_a_job_as_long_as_its_channel_is_there() -> None:

@@ -36,7 +36,7 @@ from tests.fakes.bad_http import (
     silence,
     trickle,
 )
-from tests.unit.targets_rig import LAUNCH, Output, certificate, context_of, ended
+from tests.unit.targets_rig import LAUNCH, Output, certificate, context_of, ended, read
 
 LOOPBACK = "127.0.0.0/8"
 SECRET = base64.b64encode(bytes(range(32))).decode()
@@ -523,8 +523,8 @@ def test_headers_with_credentials_are_not_sent_without_tls(url: str, tmp_path: P
     end = ended(one, {"url": url}, context_of()[0])
     assert end.result is Result.FATAL
     assert "gets a secret header, and needs https://" in end.detail
-    one.read(b'{"url": "https://api.example.com/"}')
-    one.read(b'{"url": "http://www.example.com/"}')
+    read(one, {"url": "https://api.example.com/"})
+    read(one, {"url": "http://www.example.com/"})
 
 
 # ---- TLS

@@ -23,7 +23,7 @@ from launcher.worker.outcome import Ended
 from launcher.worker.wire import Result
 from tests.conformance.targets import kubeconfig_of
 from tests.fakes.kubernetes_api import KubernetesFake, kubernetes_fake
-from tests.unit.targets_rig import LAUNCH, Output, context_of, ended, work_for
+from tests.unit.targets_rig import LAUNCH, Output, context_of, ended, read, work_for
 
 CONTAINERS = [{"name": "main", "image": "busybox", "env": [{"name": "A", "value": "1"}]}]
 SPEC = {"template": {"spec": {"containers": CONTAINERS}}}
@@ -96,6 +96,21 @@ def test_a_job_is_created_watched_and_its_log_kept(
     assert output.beats > 0
     assert set(fake.tokens) == {"Bearer t0ken"}
     assert "t0ken" not in output.text
+
+
+@pytest.mark.parametrize("owners", [None, [], "x", [{"uid": "uid-1", "name": NAME}], ["x"]])
+def test_the_log_is_that_of_its_own_pods_whatever_labels_others_have(
+    fake: KubernetesFake, target: KubernetesTarget, owners: object
+) -> None:
+    # A Job of another tenant may say in its template that its pods are labelled so.
+    stranger = {"name": "x-pod", "creationTimestamp": "2027-01-01T00:00:00Z"}
+    fake.strangers = [{"metadata": {**stranger, "ownerReferences": owners}}]
+    fake.logs[NAME] = "the result\n"
+    attempt = Attempt(target)
+    watching(fake)
+    fake.finish(NAME)
+    end, _ = attempt.over()
+    assert end == Ended(Result.OK, 0, "the result")
 
 
 def test_a_job_that_fails_is_tried_again_with_its_reason(
@@ -343,7 +358,7 @@ def test_a_payload_that_is_no_job_is_refused(
     target: KubernetesTarget, payload: object, problem: str
 ) -> None:
     with pytest.raises(BadPayload) as caught:
-        target.read(json.dumps(payload).encode())
+        read(target, payload)
     assert problem in str(caught.value)
 
 

@@ -35,7 +35,7 @@ from launcher.worker.outcome import Ended
 from launcher.worker.wire import Result
 from tests.fakes.bad_http import answer, bad_server
 from tests.fakes.smtp_server import SmtpServer, smtp_server
-from tests.unit.targets_rig import LAUNCH, certificate, context_of, ended
+from tests.unit.targets_rig import LAUNCH, OF_CELL, certificate, context_of, ended, read
 
 TO = "ops@example.com"
 PAYLOAD = {"to": TO, "subject": "hello", "text": "Good day."}
@@ -116,7 +116,7 @@ def test_no_subject_becomes_another_header(server: SmtpServer, subject: str) -> 
     [mail] = server.received
     assert sorted(name.lower() for name in mail.message) == [
         "auto-submitted", "content-transfer-encoding", "content-type", "date", "from",
-        "message-id", "mime-version", "subject", "to",
+        "message-id", "mime-version", "subject", "to", "x-raftcron-launch",
     ]  # fmt: skip
     assert mail.to == [TO]
     assert mail.text == "Good day.\n"
@@ -140,7 +140,7 @@ def test_a_sender_is_a_name_and_an_address() -> None:
     assert split_sender("Cron, the <c@example.com>")[1] in ("", "c@example.com")
     assert split_sender("c@example.com") == ("", "c@example.com")
     mail = Mail((TO,), "s", "t")
-    raw = encode_mail(mail, ('Ä "quoted" name', "c@example.com"), "<1@x>", 0)
+    raw = encode_mail(mail, ('Ä "quoted" name', "c@example.com"), "<1@x>", 0, LAUNCH)
     assert b"Date: Thu, 01 Jan 1970 00:00:00 +0000\r\n" in raw
 
 
@@ -194,7 +194,7 @@ def test_what_is_no_address_is_seen(text: str) -> None:
 )
 def test_a_payload_says_one_thing(payload: Any) -> None:
     with pytest.raises(BadPayload, match="payload: it has no"):
-        target("127.0.0.1:1").read(json.dumps(payload).encode())
+        read(target("127.0.0.1:1"), payload, job=OF_CELL)
 
 
 # ---- MAILTO
@@ -206,11 +206,72 @@ LAUNCHED = {
 PLACE = "/v1/output/acme/b@2026-11-20T15:00:00Z"
 
 
+def told(one: MailTarget, launch: object = LAUNCHED, **context: Any) -> Ended:
+    """How a launch of the cell ends that mails what another one printed."""
+    return sent(one, {"to": TO, "launch": launch}, job=OF_CELL, **context)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"launch": LAUNCHED},
+        {"launch": LAUNCHED | {"name": "b/secret@2026-11-20T15:00:00Z"}},
+        {"launch": LAUNCHED | {"name": "b/secret@2026-11-20T15:00:00Z", "job": "acme/own"}},
+        {"alert": {"number": 1, "state": "resolved"}},
+    ],
+)
+@pytest.mark.parametrize(
+    "job", ["acme/mail", "acme/mail:1", "Raftcron/x", "raftcron2/x", "acme/raftcron"]
+)
+def test_nobody_but_the_cell_says_in_a_mail_what_the_cell_knows(
+    server: SmtpServer, said: dict[str, Any], job: str
+) -> None:
+    with bad_server() as api:
+        api.ways |= {
+            place: answer("200 OK", json.dumps({"content": b64encode(b"secret").decode()}).encode())
+            for place in (PLACE, "/v1/output/b/secret@2026-11-20T15:00:00Z")
+        }
+        end = sent(target(server, api=api.url("")), {"to": TO, **said}, job=job)
+        assert api.requests == [], "no output was read"
+    tenant, [field] = job.partition("/")[0], said
+    assert end.result is Result.FATAL
+    assert end.detail == (
+        f"payload: `{field}` comes from the cell alone, and {job}@2026-11-20T15:00:00Z is a launch "
+        f"of tenant {tenant}: say it in `subject` and `text`"
+    )
+    assert server.received == []
+
+
+@pytest.mark.parametrize(
+    ("launch", "problem"),
+    [
+        ({"name": "b/secret@2026-11-20T15:00:00Z"}, "is not one of job acme/b"),
+        ({"name": "acme/b/../../tasks@2026-11-20T15:00:00Z"}, "is not a job name"),
+        ({"name": "acme/b"}, "is not a launch name"),
+        ({"name": "acme/b@2026-11-20T15:00:00Z#2"}, "names an attempt"),
+    ],
+)
+def test_the_output_that_is_read_is_that_of_the_job_which_the_mail_names(
+    server: SmtpServer, launch: dict[str, str], problem: str
+) -> None:
+    with bad_server() as api:
+        end = told(target(server, api=api.url("")), LAUNCHED | launch)
+        assert api.requests == []
+    assert end.result is Result.FATAL
+    assert problem in end.detail
+
+
+def test_a_mail_says_in_a_header_which_launch_sent_it(server: SmtpServer) -> None:
+    forged = PAYLOAD | {"subject": "[raftcron prod] RESOLVED: other/backup failed"}
+    assert sent(target(server), forged).result is Result.OK
+    assert server.received[0].message["x-raftcron-launch"] == LAUNCH
+
+
 def test_a_mail_of_a_launch_has_its_output(server: SmtpServer) -> None:
     body = json.dumps({"content": b64encode(b"all lost\n").decode(), "size": 9}).encode()
     with bad_server() as api:
         api.ways[PLACE] = answer("200 OK", body)
-        end = sent(target(server, api=api.url("")), {"to": TO, "launch": LAUNCHED})
+        end = told(target(server, api=api.url("")))
     assert end.result is Result.OK, end
     [mail] = server.received
     assert mail.message["subject"] == "[raftcron] acme/b failed with exit code 3"
@@ -223,14 +284,13 @@ def test_a_mail_goes_without_an_output_that_cannot_be_read(server: SmtpServer) -
     with bad_server() as api:
         api.ways[PLACE] = answer("503 Later", b"")
         one = target(server, api=api.url(""))
-        payload = {"to": TO, "launch": LAUNCHED}
         for attempt in (1, 2, 3):
-            assert sent(one, payload, attempt=attempt).result is Result.RETRY
-        assert sent(one, payload, attempt=4).result is Result.OK
+            assert told(one, attempt=attempt).result is Result.RETRY
+        assert told(one, attempt=4).result is Result.OK
         api.ways[PLACE] = answer("404 Not Found", b"")
-        assert sent(one, payload).result is Result.OK, "it is gone for good"
+        assert told(one).result is Result.OK, "it is gone for good"
         api.ways[PLACE] = answer("200 OK", b"<html>")
-        assert sent(one, payload).result is Result.OK
+        assert told(one).result is Result.OK
     said = [mail.text for mail in server.received]
     reasons = ("HTTP 503", "HTTP 404", "the answer is none of the API")
     for text, reason in zip(said, reasons, strict=True):
@@ -240,7 +300,7 @@ def test_a_mail_goes_without_an_output_that_cannot_be_read(server: SmtpServer) -
 
 def test_a_mail_of_a_launch_names_cell_and_command(server: SmtpServer) -> None:
     launch = LAUNCHED | {"command": "/bin/backup --all"}
-    assert sent(target(server, cell="prod"), {"to": TO, "launch": launch}).result is Result.OK
+    assert told(target(server, cell="prod"), launch).result is Result.OK
     [mail] = server.received
     assert mail.message["subject"] == "[raftcron prod] acme/b failed with exit code 3"
     assert re.search(r"^Cell: +prod$", mail.text, re.MULTILINE)
@@ -248,7 +308,7 @@ def test_a_mail_of_a_launch_names_cell_and_command(server: SmtpServer) -> None:
 
 
 def test_without_the_api_a_mail_says_how_to_look(server: SmtpServer) -> None:
-    assert sent(target(server), {"to": TO, "launch": LAUNCHED}).result is Result.OK
+    assert told(target(server)).result is Result.OK
     assert "It printed 9 bytes.\n" in server.received[0].text
 
 

@@ -3,7 +3,6 @@ server."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from launcher.targets.config import SqsConfig
 from launcher.targets.sqs import SqsTarget, short_name
 from launcher.worker.errors import BadPayload
 from launcher.worker.wire import Result
-from tests.unit.targets_rig import LAUNCH, context_of, ended
+from tests.unit.targets_rig import LAUNCH, context_of, ended, read
 
 LONG_JOB = "t" * 100 + "/" + "j" * 100
 
@@ -144,7 +143,7 @@ def test_what_another_try_cannot_change_is_fatal(error: Exception, result: Resul
 def test_a_payload_that_is_no_message_is_refused(fields: dict[str, Any], problem: str) -> None:
     payload = {"queue": "mail", "body": "x"} | fields
     with pytest.raises(BadPayload) as caught:
-        target().read(json.dumps(payload).encode())
+        read(target(), payload)
     assert problem in str(caught.value)
 
 

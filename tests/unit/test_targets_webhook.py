@@ -18,7 +18,7 @@ from launcher.targets.webhook import WebhookTarget
 from launcher.worker.outcome import Ended
 from launcher.worker.wire import Result
 from tests.fakes.bad_http import BadServer, answer, bad_server
-from tests.unit.targets_rig import LAUNCH, context_of, ended
+from tests.unit.targets_rig import LAUNCH, OF_CELL, context_of, ended, read
 
 ALERT = {
     "number": 17, "state": "firing", "kind": "failed", "when": "failed:2", "rule": "backups",
@@ -42,7 +42,7 @@ def target(url: str, folder: Path = Path(), **fields: Any) -> WebhookTarget:
 
 
 def told(one: WebhookTarget, **alert: Any) -> Ended:
-    return ended(one, {"channel": "ops", "alert": ALERT | alert}, context_of()[0])
+    return ended(one, {"channel": "ops", "alert": ALERT | alert}, context_of(job=OF_CELL)[0])
 
 
 def shaped(shape: str, **alert: Any) -> list[Any]:
@@ -155,7 +155,7 @@ def test_an_alert_is_a_request_and_its_answer_the_end(server: BadServer) -> None
     [request] = server.requests
     assert request.method == "POST"
     assert request.headers["content-type"] == "application/json"
-    assert request.headers["idempotency-key"] == LAUNCH
+    assert request.headers["idempotency-key"] == f"{OF_CELL}@2026-11-20T15:00:00Z"
     assert json.loads(request.body)["alert"]["number"] == 17
 
 
@@ -163,7 +163,7 @@ def test_a_url_that_is_a_secret_is_in_no_output(server: BadServer, tmp_path: Pat
     server.ways["/T0/s3cret"] = answer("403 Forbidden", b"invalid_token")
     name = private(tmp_path / "url", server.url("/T0/s3cret") + "\n")
     one = target("", tmp_path, url_file=name, shape="slack")
-    context, output = context_of()
+    context, output = context_of(job=OF_CELL)
     end = ended(one, {"channel": "ops", "alert": ALERT}, context)
     assert end == Ended(Result.FATAL, 0, "HTTP 403 Forbidden: invalid_token")
     assert "channel ops at 127.0.0.1: 403" in output.text
@@ -204,7 +204,7 @@ def test_alertmanager_has_its_own_path(server: BadServer) -> None:
 
 
 def test_a_heartbeat_is_a_get_without_a_body(server: BadServer) -> None:
-    context, _ = context_of()
+    context, _ = context_of(job="raftcron/heartbeat-ops")
     end = ended(target(server.url("/hook")), {"heartbeat": "ops"}, context)
     assert end.result is Result.OK
     [request] = server.requests
@@ -213,7 +213,7 @@ def test_a_heartbeat_is_a_get_without_a_body(server: BadServer) -> None:
 
 def test_a_channel_that_is_not_configured_yet_is_tried_again() -> None:
     payload = {"channel": "osp", "alert": ALERT}
-    end = ended(target("https://hooks.example.com/"), payload, context_of()[0])
+    end = ended(target("https://hooks.example.com/"), payload, context_of(job=OF_CELL)[0])
     assert end == Ended(Result.RETRY, 0, "channel 'osp' is not configured here")
 
 
@@ -225,14 +225,75 @@ def test_a_channel_that_is_not_configured_yet_is_tried_again() -> None:
         {"alert": ALERT},
         {"channel": "ops", "heartbeat": "ops"},
         {"channel": "ops", "alert": ALERT, "heartbeat": "ops"},
+        {"channel": "ops", "alert": ALERT, "message": "m"},
+        {"heartbeat": "ops", "message": "m"},
+        {"message": "m"},
         {"channel": "ops", "alert": {"number": "x", "state": "firing"}},
         {"channel": "ops", "alert": ALERT, "url": "http://169.254.169.254/"},
     ],
 )
 def test_what_is_no_alert_and_no_heartbeat_is_refused(payload: Any) -> None:
-    end = ended(target("https://hooks.example.com/"), payload, context_of()[0])
+    end = ended(target("https://hooks.example.com/"), payload, context_of(job=OF_CELL)[0])
     assert end.result is Result.FATAL
     assert end.detail.startswith("payload")
+
+
+# ---- who may say what
+
+
+@pytest.mark.parametrize("state", ["firing", "resolved", "test"])
+@pytest.mark.parametrize("tenants", [(), ("acme",), ("other",)])
+def test_nobody_but_the_cell_opens_or_resolves_an_incident(
+    server: BadServer, state: str, tenants: tuple[str, ...]
+) -> None:
+    one = target(server.url("/hook"), tenants=tenants)
+    end = ended(one, {"channel": "ops", "alert": ALERT | {"state": state}}, context_of()[0])
+    assert end.result is Result.FATAL
+    assert end.detail == (
+        f"payload: `alert` comes from the cell alone, and {LAUNCH} is a launch of tenant acme: "
+        "send a `message` to a channel that is granted to it"
+    )
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("said", [{"heartbeat": "ops"}, {"channel": "ops", "message": {"a": 1}}])
+@pytest.mark.parametrize("tenants", [(), ("other", "acm", "acme2")])
+def test_a_channel_that_is_not_granted_is_refused(
+    server: BadServer, said: dict[str, Any], tenants: tuple[str, ...]
+) -> None:
+    end = ended(target(server.url("/hook"), tenants=tenants), said, context_of()[0])
+    assert end.result is Result.FATAL
+    assert end.detail == (
+        f"payload: channel 'ops' is not granted to tenant acme, whose launch {LAUNCH} is: an "
+        "operator adds it to `tenants` of the channel"
+    )
+    assert server.requests == []
+
+
+def test_a_granted_channel_carries_messages_and_heartbeats_of_its_tenant(
+    server: BadServer,
+) -> None:
+    one = target(server.url("/hook"), tenants=("other", "acme"))
+    said = {"channel": "ops", "message": {"alert": ALERT, "text": "hello"}}
+    assert ended(one, said, context_of()[0]).result is Result.OK
+    assert ended(one, {"heartbeat": "ops"}, context_of()[0]).result is Result.OK
+    message, beat = server.requests
+    assert json.loads(message.body) == {
+        "launch": LAUNCH, "job": "acme/mail", "message": said["message"],
+    }  # fmt: skip
+    assert (beat.method, beat.body) == ("GET", b"")
+
+
+@pytest.mark.parametrize("payload", [{"channel": "ops", "alert": ALERT}, {"heartbeat": "ops"}])
+def test_a_granted_channel_carries_nothing_of_the_cell(
+    server: BadServer, payload: dict[str, Any]
+) -> None:
+    one = target(server.url("/hook"), tenants=("acme",))
+    end = ended(one, payload, context_of(job=OF_CELL)[0])
+    assert end == Ended(Result.RETRY, 0, "channel 'ops' is one of tenants: take `tenants` away"), (
+        "the cell's alert waits until a person has mended the file"
+    )
+    assert server.requests == []
 
 
 def test_a_signed_request_can_be_verified_and_a_killed_one_ends(
@@ -244,7 +305,7 @@ def test_a_signed_request_can_be_verified_and_a_killed_one_ends(
     assert server.requests[0].headers["webhook-signature"].startswith("v1,")
     release = threading.Event()
     server.ways["/hook"] = lambda end, request: release.wait(10) and None
-    context, _ = context_of()
+    context, _ = context_of(job=OF_CELL)
     timer = threading.Timer(0.2, context.cancelled.set, ["killed"])
     timer.start()
     end = ended(one, {"channel": "ops", "alert": ALERT}, context)
@@ -312,5 +373,5 @@ def test_two_channels_of_one_name_are_refused() -> None:
 def test_pagerduty_needs_no_url(tmp_path: Path) -> None:
     key = private(tmp_path / "key", "k3y\n")
     one = target("", tmp_path, key=key, shape="pagerduty")
-    calls = one.read(json.dumps({"channel": "ops", "alert": ALERT}).encode())
+    calls = read(one, {"channel": "ops", "alert": ALERT}, job=OF_CELL)
     assert calls.requests[0].url.geturl() == "https://events.pagerduty.com/v2/enqueue"
