@@ -21,6 +21,20 @@ InvariantViolated         a bug. Not a ConsensusError, never caught: the replica
 
 from __future__ import annotations
 
+from typing import Final
+
+LOST_DISK: Final = (
+    "while the other replicas have a leader (`raftcron status`), `raftcron replica replace ID`"
+    " allows a new disk, which starts in an empty directory with --join; without a leader that is"
+    " refused: stop all replicas, and `raftcron restore` begins the cell anew, from a disk that is"
+    " left (--from-data) or from object storage"
+)
+"""The ways out for who sees one disk only: it cannot know how many others are well."""
+ALONE: Final = (
+    "it is the only replica of its cell, so there is none to --join: `raftcron restore` begins the"
+    " cell anew, from object storage or from a copy of its disk (--from-data)"
+)
+
 
 class ConsensusError(Exception):
     """Base class of errors of the replicated log."""
@@ -99,10 +113,7 @@ class LogDamaged(FileError):
     """The journal or dump cannot be read back."""
 
     code = "log_damaged"
-    hint = (
-        "what this disk acknowledged may be lost, so it must not take part again: run `raftcron"
-        " replica replace ID` on the living, then start an empty directory with --join"
-    )
+    hint = f"what this disk acknowledged may be lost, so it must not take part again; {LOST_DISK}"
 
 
 class NoData(FileError):
@@ -111,11 +122,14 @@ class NoData(FileError):
     code = "no_data"
     hint = (
         "--bootstrap if this is a new cell that has never run; --join if its disk was lost, after"
-        " `raftcron replica replace ID` on the living; `raftcron restore` if all were"
+        " `raftcron replica replace ID` while the others have a leader; `raftcron restore` if all"
+        " were, or so many that there is no leader"
     )
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_alone: bool = False) -> None:
         super().__init__(path, "empty; an id that forgot its votes could undo what was agreed")
+        if is_alone:
+            self.hint = f"--bootstrap if this is a new cell that has never run; else {ALONE}"
 
 
 class DiskFull(FileError):

@@ -487,9 +487,9 @@ def _print(line: str) -> None:
 
 def _ended_by(error: BaseException) -> int:
     """Report the error that ended the replica, and return the exit code."""
+    error = endings.of_disk(error)
     code = endings.exit_code(error, is_start=False)
-    is_bug = code == endings.FAILED
-    if is_bug:
+    if code == endings.FAILED and not isinstance(error, endings.OF_DISK):  # a bug
         _log.error("replica.failed", error=repr(error), code=code, exc_info=error)
     else:
         _report(error, "replica.failed", code=code)
@@ -592,7 +592,7 @@ def _make_folder(config: ReplicaConfig, start: Start) -> None:
     try:
         check_format(data)
         if start == "resume" and not has_log(data):
-            raise NoData(str(data / "raft"))
+            raise NoData(str(data / "raft"), is_alone=len(config.peers) == 1)
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in filter(Path.exists, (data, data / "raft")):
             if was := make_private(folder):
@@ -618,7 +618,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             failpoints.arm()
             zones.pin()
             return asyncio.run(_run(config, start))
-    except (CronError, ConsensusError, LauncherError, TooNew, TooOld) as error:
+    except (CronError, ConsensusError, LauncherError, OSError, TooNew, TooOld) as refused:
+        error = endings.of_disk(refused)
+        if isinstance(error, OSError):
+            raise
         _report(error)
         return endings.exit_code(error, is_start=True)
 

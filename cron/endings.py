@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from consensus.errors import DiskFull, Replaced, UnknownFormat
+from consensus.errors import LOST_DISK, DiskFull, LogDamaged, Replaced, UnknownFormat
 from cron.errors import Superseded, TooNew, TooOld
+from launcher import disk_errors
 
 STOPPED: Final = 0
 FAILED: Final = 1
@@ -39,6 +40,28 @@ _TABLE: Final[tuple[tuple[type[Exception], int], ...]] = (
     (TooNew, TOO_NEW),
     (Superseded, SUPERSEDED),
 )
+
+
+class DiskFailed(Exception):
+    """The disk refuses or fails; `hint` says what to do. It is no bug, and needs no traceback."""
+
+    def __init__(self, text: str, hint: str) -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+OF_DISK: Final = (DiskFailed, LogDamaged)
+"""What ends a replica because of its disk alone."""
+
+
+def of_disk(error: BaseException) -> BaseException:
+    """Return an error of the disk as an operator is told of it, and any other one as it is."""
+    if not isinstance(error, OSError) or not (hint := disk_errors.hint_of(error)):
+        return error
+    text = disk_errors.text_of(error)
+    if error.errno in disk_errors.FULL:
+        return DiskFull(str(error.filename or "the disk"), text)
+    return DiskFailed(text, f"{hint}; if the disk is lost: {LOST_DISK}")
 
 
 def exit_code(error: BaseException, *, is_start: bool) -> int:

@@ -21,6 +21,7 @@ from cron.cli.times import show_length, show_ms
 from cron.cli.values import TIME
 from cron.clock import SystemClock
 from cron.errors import ConfigError, Conflict, InvalidInput, NotFound, Unavailable
+from launcher.disk_errors import hint_of
 
 if TYPE_CHECKING:
     from cron.config import ReplicaConfig
@@ -231,7 +232,8 @@ def _as_cron_errors(data: Path, from_data: str | None) -> Iterator[None]:
         raise Conflict(str(error), error.hint) from error
     except OSError as error:
         place = error.filename or data
-        raise Unavailable(f"{place}: {error.strerror or error}", "look at the disk") from error
+        hint = hint_of(error) or "look at the disk"
+        raise Unavailable(f"{place}: {error.strerror or error}", hint) from error
 
 
 def _is_confirmed() -> bool:

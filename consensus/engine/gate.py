@@ -12,10 +12,12 @@ from consensus.engine.network.wire import PROTOCOL, PROTOCOL_LEAST, Goodbye, Hel
 from consensus.errors import Replaced
 
 _STRANGE_HINT: Final = (
-    "if its disk was lost or replaced: `raftcron replica replace {name}` on the living, then --join"
-    " here instead of --bootstrap; if its data is elsewhere (another folder, a disk that is not"
-    " mounted): start it there, without --bootstrap; if this is another machine with a copied"
-    " configuration: give it an id of its own; for a new cell: name its own peers"
+    "if its disk was lost or replaced: `raftcron replica replace {name}` while the others have a"
+    " leader, then --join here instead of --bootstrap; if they have none, because most disks were"
+    " lost: `raftcron restore`, with --from-data from one that is left; if its data is elsewhere"
+    " (another folder, a disk that is not mounted): start it there, without --bootstrap; if this is"
+    " another machine with a copied configuration: give it an id of its own; for a new cell: name"
+    " its own peers"
 )
 """Hints for a `--bootstrap` that the cell refuses: it knows the id with another disk."""
 _NO_MEMBER_HINT: Final = (

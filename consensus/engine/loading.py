@@ -17,7 +17,7 @@ from consensus.engine.storage.incoming import INCOMING, MARKS
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.recovery import recover
 from consensus.engine.storage.segments import TEMPORARY, Identity, segment_numbers
-from consensus.errors import DiskFull, LogDamaged, NoData, UnknownFormat
+from consensus.errors import ALONE, DiskFull, LogDamaged, NoData, UnknownFormat
 from consensus.limits import ROOM_BYTES_MIN, SEGMENT_BYTES
 
 _PRE_RELEASE: Final = "journal"
@@ -46,6 +46,17 @@ def load(
         space. LogDamaged: journal or dump cannot be read, or entries between them are missing.
         UnknownFormat: another version wrote it.
     """
+    try:
+        return _load(disk, config, draw_token, segment_bytes)
+    except LogDamaged as error:
+        if len(config.peers) == 1 and error.hint == LogDamaged.hint:
+            error.hint = f"what this disk acknowledged may be lost; {ALONE}"
+        raise
+
+
+def _load(
+    disk: Disk, config: EngineConfig, draw_token: Callable[[], int], segment_bytes: int
+) -> Loaded:
     names = disk.names()
     _refuse_pre_release(disk, names)
     has_journal, has_dump = bool(segment_numbers(names)), IN_FORCE in names
@@ -56,7 +67,7 @@ def load(
         error.hint = "this is no replica's disk yet; run `raftcron restore` again"
         raise error
     if not has_journal and config.start == "resume":
-        raise NoData(disk.place)
+        raise NoData(disk.place, is_alone=len(config.peers) == 1)
     disk.remove(TAKEN)
     disk.remove(TEMPORARY)
     if disk.room_bytes() < ROOM_BYTES_MIN:

@@ -198,15 +198,15 @@ def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
         return Goodbye(
             UNKNOWN,
             number,
-            f"{name} is known with another disk; `raftcron replica replace {name}` opens the way"
-            " for a new one, which starts with --join",
+            f"{name} is known with another disk; while the cell has a leader, `raftcron replica"
+            f" replace {name}` opens the way for a new one, which starts with --join",
         )
     if member.token:
         return Goodbye(
             TAKEN,
             number,
             f"incarnation {number} of {name} has a disk already; if that is lost, run"
-            f" `raftcron replica replace {name}`",
+            f" `raftcron replica replace {name}` while the cell has a leader",
         )
     if member.is_new and (unknown := sorted(members.keys() - set(caller.peers))):
         text = f"{name} is to join this cell, but its `peers` lacks {', '.join(unknown)}"

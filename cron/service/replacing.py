@@ -162,10 +162,15 @@ class Replacing:
             and not (member.member_state == VOTES and one in peers and peers[one].connected)
         ]
         if len(electors - {name}) - len(missing) <= len(electors) // 2:
+            if not missing:
+                raise NotNow(
+                    f"without {name} there is no majority of two; nothing was changed",
+                    "add a third replica first: `raftcron cell grow`",
+                )
             raise NotNow(
                 f"without {name} there is no majority while {', '.join(missing)} does not take"
                 " part; nothing was changed",
-                "bring that one back first; `raftcron status` shows it",
+                f"bring {missing[0]} back first, or replace that one first, if its disk is lost",
             )
         peer = peers.get(name)
         if peer is not None and peer.connected and not request.is_confirmed:

@@ -37,6 +37,7 @@ from cron.state.imaging import Imaging
 from cron.state.spilled import SpilledRows
 from cron.state.state import State
 from cron.storage.folders import Folders, name_of, open_rows, open_tasks
+from launcher.disk_errors import hint_of
 from snapshots import disk
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotError, SnapshotMissing
@@ -117,7 +118,7 @@ class SnapshotWriter:
             newest = disk.list_snapshots(self.folders.snapshots)
         except OSError as error:
             text = f"{self.folders.segments.parent}: {error.strerror or error}"
-            raise Unavailable(text, "look at the disk") from error
+            raise Unavailable(text, hint_of(error) or "look at the disk") from error
         named = parse_snapshot_name(newest[0].name) if newest else None
         self._newest_index = named[1] if named else 0
         self._loop = asyncio.get_running_loop()

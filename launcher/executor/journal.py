@@ -20,7 +20,6 @@ earlier process could not sync do not count as synced because the kernel still h
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import struct
 import uuid
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from launcher import disk_errors
 from launcher.errors import LedgerDamaged, LedgerOld, LedgerStuck
 
 VERSION: Final = 5
@@ -45,7 +45,6 @@ _SYNC: Final = b"\xffrj\n"
 _CRC: Final = struct.Struct("<I")
 _PLACE: Final = struct.Struct("<Q")
 _MARK_BYTES: Final = 200
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Disk:
@@ -258,12 +257,11 @@ class Journal:
 
     def _fail(self, error: OSError) -> LedgerStuck:
         path, what = self._disk.path, error.strerror or str(error)
-        if error.errno in _NO_ROOM:
-            hint = "make room on the disk, then start the executor again"
-            self._stuck = LedgerStuck(f"journal {path}: cannot write: {what}", hint)
-        else:
-            hint = f"see to the disk of {path.parent} (room, rights, health), then start it again"
-            self._stuck = LedgerStuck(f"journal {path}: cannot be used: {what}", hint)
+        can = "cannot write" if error.errno in disk_errors.FULL else "cannot be used"
+        hint = f"see to the disk of {path.parent}"
+        if what_to_do := disk_errors.hint_of(error):
+            hint = f"{hint}: {what_to_do}"
+        self._stuck = LedgerStuck(f"journal {path}: {can}: {what}", hint)
         return self._stuck
 
 

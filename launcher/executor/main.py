@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from launcher import config as configuration
-from launcher import failpoints, logs, systemd
+from launcher import disk_errors, failpoints, logs, systemd
 from launcher.clock import wall_ms
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
@@ -96,11 +96,12 @@ def main(arguments: list[str] | None = None) -> int:
             return BAD_INPUT
         return IN_USE if isinstance(error, DirectoryInUse) else CANNOT_RUN
     except OSError as error:
-        _complain(error)
+        hint = disk_errors.hint_of(error)
+        _complain(disk_errors.text_of(error) if hint else error, hint)
         return CANNOT_RUN
 
 
-def _complain(error: Exception, hint: str = "") -> None:
+def _complain(error: object, hint: str = "") -> None:
     """Report why the executor does not run: in the log, or to a person at a terminal."""
     if sys.stderr.isatty():
         more = f"  hint: {hint}\n" if hint else ""

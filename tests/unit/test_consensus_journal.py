@@ -132,6 +132,7 @@ def test_after_a_failed_sync_nothing_is_written_any_more(disk: MemoryDisk) -> No
     with pytest.raises(OSError, match="injected") as caught:
         fill(journal, 6)
     assert caught.value.errno == errno.EIO
+    assert caught.value.filename == disk.place, "an operator has to know whose disk it is"
     content = disk.content(segments(disk)[0])
     journal.add(b"more", 7, 3)
     with pytest.raises(InvariantViolated, match="after its disk failed"):

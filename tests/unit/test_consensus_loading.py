@@ -79,6 +79,38 @@ def test_a_dump_without_a_journal_is_not_an_empty_directory() -> None:
         assert "--join" in caught.value.hint
 
 
+PEERS = {name: f"127.0.0.1:{n}" for n, name in enumerate(("r1", "r2", "r3"), 1)}
+
+
+def test_a_damaged_disk_proposes_a_replacement_only_where_the_others_have_a_leader() -> None:
+    # With two damaged disks of three there is none, and a replica that starts sees its own only.
+    rig = Rig()
+    rig.dump(60)
+    rig.disk.put("dump", rig.disk.content("dump")[:-1])
+    config = msgspec.structs.replace(CONFIG, peers=PEERS)
+    with pytest.raises(LogDamaged) as caught:
+        load(rig.disk, config, lambda: 99)
+    before, asked, after = caught.value.hint.partition("while the other replicas have a leader")
+    assert "replica replace" not in before
+    assert asked
+    assert "without a leader that is refused" in after
+    assert "`raftcron restore`" in after
+    assert "--from-data" in after
+
+
+def test_the_only_replica_of_a_cell_is_told_of_no_replacement() -> None:
+    rig = Rig()
+    rig.dump(60)
+    rig.disk.put("dump", rig.disk.content("dump")[:-1])
+    with pytest.raises(LogDamaged) as damaged:
+        load(rig.disk, CONFIG, lambda: 99)
+    with pytest.raises(NoData) as empty:
+        loaded(MemoryDisk("r1"))
+    for error in (damaged.value, empty.value):
+        assert "replica replace" not in error.hint
+        assert "`raftcron restore`" in error.hint
+
+
 def test_the_journal_of_a_pre_release_is_refused_and_kept() -> None:
     disk = MemoryDisk("r1")
     disk.put("journal", b"RCJOURN1" + b"x" * 100)

@@ -131,8 +131,9 @@ async def test_the_leader_itself_is_well() -> None:
 async def test_nobody_is_shut_out_of_whom_the_majority_depends(third: PeerView | None) -> None:
     log = cell(r2=UP)
     log.reached = {"r2": UP} | ({"r3": third} if third else {})
-    with pytest.raises(NotNow, match="no majority while r3 does not take part"):
+    with pytest.raises(NotNow, match="no majority while r3 does not take part") as refused:
         await replace(log, is_confirmed=True)
+    assert "bring r3 back first, or replace that one first" in refused.value.hint
     assert log.replaced == []
 
 
@@ -263,5 +264,6 @@ async def test_a_new_replica_whose_disk_is_lost_is_replaced_by_a_cell_of_one() -
 async def test_the_second_voter_of_two_is_not_replaced() -> None:
     log = growing(r2=MemberView(1, "votes"))
     log.reached = {"r2": DOWN}
-    with pytest.raises(NotNow, match="no majority"):
+    with pytest.raises(NotNow, match="without r2 there is no majority of two") as refused:
         await replace(log)
+    assert "cell grow" in refused.value.hint

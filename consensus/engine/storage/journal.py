@@ -344,4 +344,6 @@ def _first_frame(term: int, vote: str | None, point: tuple[int, int]) -> bytes:
 def _refusal(disk: Disk, error: OSError) -> Exception:
     if error.errno in _FULL:
         return DiskFull(disk.place, "the journal cannot be written")
+    if error.filename is None and error.errno is not None:  # a descriptor has no name
+        error.filename = disk.place
     return error
