@@ -51,13 +51,18 @@ _pool = matching(
 class GroupView(View, frozen=True, kw_only=True):
     """Worker processes of an executor that share their slots, and the handlers they serve.
 
-    `open` launches were begun there and are not over; only in ExecutorDetail.
+    `slots` is how many launches run at once, `ahead` how many more may wait there. An executor of
+    an older release says only the sum, and it is in `slots`. `open` launches were begun there and
+    are not over; only in ExecutorDetail. `memory_limit` says how launches are kept within the
+    memory that they declare, as in ExecutorView.
     """
 
     group: str
     slots: int = 0
     handlers: list[str] = []
     open: int = 0
+    ahead: int = 0
+    memory_limit: str = ""
 
 
 class ExecutorView(View, frozen=True, kw_only=True):
@@ -69,7 +74,9 @@ class ExecutorView(View, frozen=True, kw_only=True):
     clock is right, and it is not drained. `note` says why not. `incarnation` is of its process,
     `joined_ms` when the log last let it in. `certificate_ends_ms` is when the certificate of a
     connected one ends; 0 without one. `labels` and `groups` are what the cell grants it,
-    `not_granted` is what it claims beside that.
+    `not_granted` is what it claims beside that. `cpu_limit` and `memory_limit` say how commands
+    are kept within what they declare: by the `kernel`, `watched` each second, or `none`; "" if it
+    is not connected, or of an older release.
     """
 
     id: str
@@ -97,6 +104,13 @@ class ExecutorView(View, frozen=True, kw_only=True):
     joined_ms: int = 0
     certificate_ends_ms: int = 0
     not_granted: list[str] = []
+    cpu_limit: str = ""
+    memory_limit: str = ""
+
+    @property
+    def slots_in_all(self) -> int:
+        """How many launches run at once: commands, and what its workers run."""
+        return self.slots + sum(group.slots for group in self.groups)
 
 
 class DuplicateIdView(View, frozen=True, kw_only=True):

@@ -44,13 +44,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 HANDLERS_SHOWN: Final = 3
 RUNS_SHOWN: Final = 20
 """Launches of one executor that are shown unless --limit says more or fewer."""
+HELD: Final = {"watched": "watched", "none": "not held"}
+LIMITS: Final = {
+    "kernel": "is held by control groups",
+    "watched": "is looked at each second, and a launch above its limit is killed",
+    "none": "is not held: it counts only where a launch is placed",
+}
 DUPLICATE_ID_MARK: Final = "!"
 """Beside the id of an executor: a line below the table says what is the matter."""
 _EXECUTOR_KEYS: Final = (
     "id role host address? pid? version? slots open running labels groups cpu_milli? memory_bytes?"
     " silent_ms clock_offset_ms connected_since@connected_since_ms drained_by?"
     " drained_at@drained_ms gets_work ledger note? incarnation? joined_at@joined_ms"
-    " certificate_ends@certificate_ends_ms not_granted refused"
+    " certificate_ends@certificate_ends_ms not_granted cpu_limit memory_limit refused"
 )
 _DUPLICATE_ID_KEYS: Final = "host pid address? held_by? ago_ms times"
 _RUN_KEYS: Final = (
@@ -64,7 +70,9 @@ def executor_row(view: ExecutorView, duplicate_id: DuplicateIdView | None = None
         view,
         _EXECUTOR_KEYS,
         labels=dict(one.split("=", 1) for one in view.labels),
-        groups=[render.row_of(group, "group slots handlers") for group in view.groups],
+        groups=[
+            render.row_of(group, "group slots ahead handlers memory_limit") for group in view.groups
+        ],
         refused=render.row_of(duplicate_id, _DUPLICATE_ID_KEYS)
         if duplicate_id is not None
         else None,
@@ -86,8 +94,8 @@ def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[Execu
             "used": _used,
             "groups": lambda view: _groups(view) or "-",
             "labels": lambda view: " ".join(view.labels) or "-",
-            "cpu": lambda view: show_cpu(view.cpu_milli),
-            "memory": lambda view: show_about(view.memory_bytes),
+            "cpu": lambda view: _held(show_cpu(view.cpu_milli), view.cpu_limit),
+            "memory": lambda view: _held(show_about(view.memory_bytes), view.memory_limit),
             "heard": lambda view: _heard(view) or "-",
             "certificate_ends": lambda view: show_ms(view.certificate_ends_ms)[:10],
         },
@@ -97,9 +105,31 @@ def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[Execu
     )
 
 
+def _held(amount: str, limit: str) -> str:
+    """Return an amount for launches, and in what way they are kept within their part of it, if not
+    by the kernel."""
+    return f"{amount} ({HELD[limit]})" if amount and limit in HELD else amount
+
+
+def _limits(view: ExecutorView) -> str:
+    """Return how the launches of an executor are kept within the cpu and memory that they
+    declare."""
+    said = {
+        "memory": [(view.memory_limit, "of commands")]
+        + [(group.memory_limit, f"of {group.group}") for group in view.groups],
+        "cpu": [(view.cpu_limit, "of commands")],
+    }
+    return "; ".join(
+        f"{name} {whose} {LIMITS[limit]}"
+        for name, limits in said.items()
+        for limit, whose in limits
+        if limit in LIMITS
+    )
+
+
 def _used(view: ExecutorView) -> str:
     """Return how many slots of an executor are taken, and how many launches wait there."""
-    slots = view.slots + sum(group.slots for group in view.groups)
+    slots = view.slots_in_all
     waiting = f" +{view.open - slots}" if view.open > slots else ""
     return f"{min(view.open, slots)}/{slots}{waiting}"
 
@@ -201,6 +231,7 @@ def _detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
     return [
         *pairs,
         *slots,
+        ("limits", _limits(view)),
         ("open", f"{view.open}, and it says that it runs {view.running}" if view.open else ""),
         ("drained", drained if view.drained_by else ""),
         ("not granted", ", ".join(view.not_granted)),

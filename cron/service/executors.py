@@ -208,7 +208,13 @@ def _connected(view: ExecutorView, session: Session, granted: Granted) -> Execut
         running=session.running,
         certificate_ends_ms=session.certificate_ends_ms,
         groups=[
-            GroupView(group=offer.group, slots=offer.slots, handlers=list(offer.handlers))
+            GroupView(
+                group=offer.group,
+                slots=offer.running_max,
+                handlers=list(offer.handlers),
+                ahead=offer.slots - offer.running_max,
+                memory_limit=offer.memory_limiting.label,
+            )
             for offer in granted.offers
             if offer.handlers
         ],
@@ -217,6 +223,8 @@ def _connected(view: ExecutorView, session: Session, granted: Granted) -> Execut
         connected_since_ms=session.connected_since_ms,
         gets_work=session.gets_work and not view.drained_by,
         incarnation=session.greeting.incarnation,
+        cpu_limit=session.greeting.cpu_limiting.label,
+        memory_limit=session.greeting.memory_limiting.label,
     )
 
 

@@ -470,7 +470,7 @@ def _executor_row(view: ExecutorView, *, leads: bool) -> StatusRow:
         version=view.version,
         clock_offset_ms=view.clock_offset_ms,
         since_ms=view.connected_since_ms or view.joined_ms,
-        slots=view.slots,
+        slots=view.slots_in_all,
         running=view.open,
         ledger=view.ledger,
         note=view.note if leads else "there is no leader to ask",

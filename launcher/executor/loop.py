@@ -43,7 +43,7 @@ from launcher.executor.uploads import Uploads
 from launcher.failpoints import hit
 from launcher.limits import LEDGER_ROWS_MAX
 from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
-from launcher.protocol.status import Reason
+from launcher.protocol.status import Limiting, Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 
@@ -223,6 +223,11 @@ class ExecutorLoop:
     def running(self) -> int:
         """How many launches run here, wait, or have an end that is not recorded."""
         return len(self.workers.launches)
+
+    @property
+    def limiting(self) -> tuple[Limiting, Limiting]:
+        """How commands are kept within the cpu and the memory that they declare."""
+        return self._commands.limiting
 
     @property
     def knows_secrets(self) -> bool:

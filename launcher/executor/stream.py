@@ -107,6 +107,8 @@ class LeaderStream:
             cpu_milli=self._room.cpu_milli,
             memory_bytes=self._room.memory_bytes,
             knows_secrets=self._executor.knows_secrets,
+            cpu_limiting=pool_pb2.Limiting.ValueType(self._executor.limiting[0]),
+            memory_limiting=pool_pb2.Limiting.ValueType(self._executor.limiting[1]),
             protocol=PROTOCOL,
             wall_ms=wall_ms(),
         )
@@ -141,7 +143,13 @@ class LeaderStream:
             return
         message = pool_pb2.Offers(
             offers=[
-                pool_pb2.Offer(group=one.group, slots=one.slots, handlers=one.handlers)
+                pool_pb2.Offer(
+                    group=one.group,
+                    slots=one.slots,
+                    handlers=one.handlers,
+                    at_once=one.at_once,
+                    memory_limiting=pool_pb2.Limiting.ValueType(one.memory_limiting),
+                )
                 for one in offers
             ]
         )

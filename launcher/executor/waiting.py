@@ -21,6 +21,7 @@ from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Final, Protocol
 
 from launcher.executor.attempt import Attempt
+from launcher.protocol.status import Limiting
 from launcher.protocol.work import results_bytes
 
 AHEAD_US: Final = 200_000
@@ -185,6 +186,15 @@ class Group(ABC):
     def offered(self, waiting_max: int) -> int:
         """Return how many slots it offers the leader: for the launches that it runs at once and
         those that end soon; 0 to offer nothing."""
+
+    def at_once(self) -> int:
+        """Return how many of the offered slots are of launches that run; 0 if the leader knows."""
+        return 0
+
+    def memory_limiting(self) -> Limiting:
+        """Return how its launches are kept within the memory that they declare, if the leader is
+        not told by the Hello."""
+        return Limiting.UNKNOWN
 
     @abstractmethod
     def pace(self, now_ms: int) -> None:

@@ -26,11 +26,12 @@ from launcher.protocol.reports import (
     OfferedOutput,
     RowReport,
 )
-from launcher.protocol.status import Reason, Status
+from launcher.protocol.status import Limiting, Reason, Status
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
+_LIMITINGS: Final = {limiting.value: limiting for limiting in Limiting}
 _STATUSES: Final = {status.value: status for status in Status}
 _WORD: Final = re.compile(r"[!-~]+")  # visible ASCII, no blanks
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -105,7 +106,14 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         cpu_milli=hello.cpu_milli,
         memory_bytes=hello.memory_bytes,
         knows_secrets=hello.knows_secrets,
+        cpu_limiting=_limiting(hello.cpu_limiting),
+        memory_limiting=_limiting(hello.memory_limiting),
     )
+
+
+def _limiting(number: int) -> Limiting:
+    """Return how a limit is held; a newer executor may hold it in a way that is not known here."""
+    return _LIMITINGS.get(number, Limiting.UNKNOWN)
 
 
 def _parse_known(message: pool_pb2.Reports) -> tuple[BatchReport, ...]:
@@ -144,6 +152,7 @@ def parse_offers(message: pool_pb2.Offers) -> tuple[GroupOffer, ...]:
             _word(f"{field}.handlers[{j}]", name, limits.HANDLER_CHARS_MAX)
         group = "" if is_commands else _word(f"{field}.group", offer.group, limits.GROUP_CHARS_MAX)
         slots = _within(field, ".slots", offer.slots, 1, limits.SLOTS_MAX)
+        at_once = _within(field, ".at_once", offer.at_once, 0, slots)
         if group in offers:
             raise BadMessage(f"{field}.group", f"{_shown(group)} is there twice")
         for name in handlers:
@@ -151,7 +160,9 @@ def parse_offers(message: pool_pb2.Offers) -> tuple[GroupOffer, ...]:
                 text = f"{_shown(name)} is in group {_shown(served[name])} already"
                 raise BadMessage(f"{field}.handlers", text)
             served[name] = group
-        offers[group] = GroupOffer(group, slots, handlers)
+        offers[group] = GroupOffer(
+            group, slots, handlers, at_once, _limiting(offer.memory_limiting)
+        )
     if len(served) > limits.HANDLERS_MAX:
         raise BadMessage("offers", f"{len(served)} handlers are more than {limits.HANDLERS_MAX}")
     return tuple(offers.values())

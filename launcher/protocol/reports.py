@@ -9,7 +9,7 @@ import msgspec
 
 from launcher.protocol.columns import differences, full, short, sums
 from launcher.protocol.names import AttemptName
-from launcher.protocol.status import Reason, Status
+from launcher.protocol.status import Limiting, Reason, Status
 from launcher.protocol.work import Epoch
 
 
@@ -146,12 +146,21 @@ class GroupOffer(msgspec.Struct, frozen=True):
     """A group of workers of one executor: they share slots and serve the same handlers. The group
     of commands has no name and no handlers.
 
-    `slots` is how many launches run at once, plus those that may wait there.
+    `slots` is how many launches run at once, plus those that may wait there; `at_once` those that
+    run, 0 if the executor does not say. `memory_limiting` says how its launches are kept within the
+    memory that they declare.
     """
 
     group: str
     slots: int
     handlers: tuple[str, ...]
+    at_once: int = 0
+    memory_limiting: Limiting = Limiting.UNKNOWN
+
+    @property
+    def running_max(self) -> int:
+        """How many launches run at once, as far as it is known."""
+        return self.at_once or self.slots
 
 
 class Greeting(msgspec.Struct, frozen=True):
@@ -161,7 +170,8 @@ class Greeting(msgspec.Struct, frozen=True):
     `can_inventory` cannot send the inventory of its journal, and so never proves that it forgot
     nothing. Launches may use `cpu_milli` and `memory_bytes` there together, 0 for no limit. Only an
     executor that `knows_secrets` gives commands the secrets that their jobs name; an older one
-    would start them without.
+    would start them without. `cpu_limiting` and `memory_limiting` say how commands are kept within
+    what they declare.
     """
 
     executor: str
@@ -179,3 +189,5 @@ class Greeting(msgspec.Struct, frozen=True):
     cpu_milli: int = 0
     memory_bytes: int = 0
     knows_secrets: bool = False
+    cpu_limiting: Limiting = Limiting.UNKNOWN
+    memory_limiting: Limiting = Limiting.UNKNOWN

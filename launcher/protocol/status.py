@@ -52,3 +52,18 @@ class Reason(enum.IntEnum):
     def label(self) -> str:
         """The word that people and programs see; empty for none."""
         return "" if self is Reason.NONE else self.name.lower().replace("_", "-")
+
+
+class Limiting(enum.IntEnum):
+    """How an executor keeps launches within the cpu or memory that they declare. The numbers are
+    those of pool.proto."""
+
+    UNKNOWN = 0  # an older executor does not say
+    KERNEL = 1  # by control groups
+    WATCHED = 2  # their processes are measured each second, and killed above it
+    NONE = 3  # it is counted when they are placed, and not held
+
+    @property
+    def label(self) -> str:
+        """The word that people and programs see; empty where it is not known."""
+        return "" if self is Limiting.UNKNOWN else self.name.lower()

@@ -151,7 +151,7 @@ class Spawner:
             timer.cancel()
         self._host.witness.ended(child.name, exit_code, child.reason)
         now_ms = self._host.wall_ms()
-        self._tell(["ended", child.name, exit_code, child.reason, now_ms, 0, ""])
+        self._tell(["ended", child.name, exit_code, child.reason, now_ms, 0, "", 0, 0, 0])
 
     def _watch_lease(self) -> None:
         if self._watch is not None:

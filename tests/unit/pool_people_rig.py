@@ -17,7 +17,7 @@ from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
 from launcher.pool.duplicate_ids import DuplicateIds
 from launcher.protocol.reports import GroupOffer
-from launcher.protocol.status import Reason
+from launcher.protocol.status import Limiting, Reason
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import T0, StateRig
 
@@ -151,7 +151,11 @@ class World:
             "offset_ms": 3,
             "address": "ipv4:10.0.0.7:41000",
             "greeting": SimpleNamespace(
-                pid=77, version="0.2.0", incarnation=fields.pop("incarnation", "")
+                pid=77,
+                version="0.2.0",
+                incarnation=fields.pop("incarnation", ""),
+                cpu_limiting=Limiting.NONE,
+                memory_limiting=fields.pop("memory_limiting", Limiting.UNKNOWN),
             ),
             "is_leased": True,
             "is_silent": False,

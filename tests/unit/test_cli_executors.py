@@ -95,7 +95,13 @@ async def test_executors_for_programs():
         "id": "e1", "role": "connected", "host": "h1", "address": "ipv4:10.0.0.7:41000", "pid": 77,
         "version": "0.2.0", "slots": 4, "open": 3, "running": 2,
         "labels": {"disk": "ssd", "zone": "eu"},
-        "groups": [{"group": "web", "slots": 8, "handlers": ["a", "b", "c", "d", "e"]}],
+        "groups": [
+            {
+                "group": "web", "slots": 8, "ahead": 0, "handlers": ["a", "b", "c", "d", "e"],
+                "memory_limit": "",
+            }
+        ],
+        "cpu_limit": "", "memory_limit": "",
         "cpu_milli": 2_500, "memory_bytes": 8 << 30, "silent_ms": 1_200, "clock_offset_ms": -3,
         "connected_since": "2026-11-20T15:00:00.000Z", "drained_by": None, "drained_at": None,
         "gets_work": True, "ledger": "l1", "note": None, "incarnation": "a1", "not_granted": [],

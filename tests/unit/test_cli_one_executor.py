@@ -16,6 +16,7 @@ from cron.api.executors import (
     ExecutorReport,
     ExecutorsReport,
     ExecutorView,
+    GroupView,
 )
 from cron.api.launches import LaunchView
 from cron.errors import NotFound
@@ -167,3 +168,26 @@ async def test_the_list_marks_an_id_that_two_have_and_says_who_was_refused() -> 
 async def test_one_alone_says_who_was_refused() -> None:
     result = await cli(FakeBackend(executor=report(duplicate_ids=[DUPLICATE_ID])), "e1")
     assert result.stdout.endswith("! e1: h8 (pid 77) was refused 12s ago: it has the same id\n")
+
+
+async def test_how_limits_are_held_is_said_of_commands_and_of_each_group() -> None:
+    group = GroupView(group="web", slots=4, handlers=["a"], open=6, ahead=90, memory_limit="none")
+    view = msgspec.structs.replace(
+        E1, groups=[group], cpu_limit="none", memory_limit="watched", open=6
+    )
+    backend = FakeBackend(
+        executor=report(details=[ExecutorDetail(executor=view)]),
+        executors=ExecutorsReport(executors=[view]),
+    )
+    lines = (await cli(backend, "e1")).stdout.splitlines()
+    said = dict(line.strip().split("  ", 1) for line in lines if line.startswith("  "))
+    assert said["group web"].strip() == "4 of 4 slots, 2 more wait: a"
+    assert said["limits"].strip() == (
+        "memory of commands is looked at each second, and a launch above its limit is killed; "
+        "memory of web is not held: it counts only where a launch is placed; "
+        "cpu of commands is not held: it counts only where a launch is placed"
+    )
+    listed = (await cli(backend)).stdout
+    assert "2.5 (not held)" in listed
+    assert "8G (watched)" in listed
+    assert "6/8" in listed

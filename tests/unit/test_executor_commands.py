@@ -92,7 +92,7 @@ def heard(commands: CommandsRig, *said: list[Any]) -> list[Attempt]:
 
 
 def ended(name: str = A, exit_code: int = 137, reason: int = 0) -> list[Any]:
-    return ["ended", name, exit_code, reason, 1_000, 7, ""]
+    return ["ended", name, exit_code, reason, 1_000, 7, "", 3, 2 << 20, 0]
 
 
 # ---- who gets a group
@@ -181,6 +181,41 @@ def test_killed_by_somebody_else_it_is_not_for_memory(
 ) -> None:
     group_of(commands, accepted(memory_bytes=1))
     assert heard(commands, ended())[0].reason == Reason.NONE
+
+
+def test_without_control_groups_the_memory_of_a_command_is_watched(tmp_path: Path) -> None:
+    commands = commands_of(tmp_path, ControlGroups("", (), "there is no cgroup v2 here"))
+    one, other = accepted(A, memory_bytes=96 << 20), accepted(B, cpu_milli=500)
+    commands.give([one, other])
+    starts = [message[1] for message in commands.orders if message[0] == "start"]
+    assert [start.get("memory_max") for start in starts] == [96 << 20, None]
+    [one] = heard(commands, [*ended()[:-1], 120 << 20])
+    assert (one.exit_code, one.reason) == (137, Reason.MEMORY)
+    limit = "its memory is looked at each second, and its limit is 96 MiB"
+    assert one.detail == f"it had 120 MiB and was killed: {limit}"
+    assert (one.cpu_ms, one.memory_peak_bytes) == (3, 2 << 20)
+
+
+def test_memory_that_a_control_group_holds_is_not_watched(commands: CommandsRig) -> None:
+    assert group_of(commands, accepted(memory_bytes=96 << 20))
+    assert "memory_max" not in commands.orders[-1][1]
+
+
+def test_a_group_that_limits_cpu_alone_leaves_memory_to_the_watcher(
+    tmp_path: Path, kernel: FakeCgroups
+) -> None:
+    kernel.nodes[SERVICE].controllers = {"cpu"}
+    commands = commands_of(tmp_path, open_limits(LEDGER, "", kernel, wait_ms=0))
+    assert group_of(commands, accepted(cpu_milli=500, memory_bytes=96 << 20))
+    assert commands.orders[-1][1]["memory_max"] == 96 << 20
+
+
+def test_memory_that_the_one_group_cannot_hold_is_watched(
+    commands: CommandsRig, kernel: FakeCgroups
+) -> None:
+    kernel.full = True
+    assert group_of(commands, accepted(memory_bytes=96 << 20)) == ""
+    assert commands.orders[-1][1]["memory_max"] == 96 << 20
 
 
 @pytest.mark.parametrize("verb", [["refused", A, "late"], ["failed", A, 13, "no such program"]])

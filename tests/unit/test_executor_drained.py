@@ -18,7 +18,7 @@ from launcher.executor import main as executor
 from launcher.pool.events import Joined, Offered, Reported
 from launcher.pool.lease import LeaseTimes
 from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
-from launcher.protocol.status import Reason, Status
+from launcher.protocol.status import Limiting, Reason, Status
 from launcher.protocol.work import WorkSpec
 from launcher.worker.wire import Result
 from tests.unit.pool_rig import CELL, Rig, attempt, rigged
@@ -127,7 +127,9 @@ async def test_a_handlers_launch_goes_from_pool_to_worker_and_back(tmp_path: Pat
         puppet = await asyncio.to_thread(Puppet, tmp_path / "workers.sock")
         puppet.greet(threads=3, buffer=4)
         await rig.heard(Offered)
-        assert rig.pool.sessions()[0].offers == (GroupOffer("app", 6, (HANDLER,)),)
+        assert rig.pool.sessions()[0].offers == (
+            GroupOffer("app", 6, (HANDLER,), 3, Limiting.NONE),
+        )
         await answered(rig)
         await puppet.read()
         work = msgspec.msgpack.encode(WorkSpec((), handler=HANDLER, payload=b"{}"))

@@ -17,6 +17,7 @@ from launcher.executor.lease import Lease
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.stream import LeaderStream
 from launcher.pool.events import HeartbeatReceived, Joined
+from launcher.protocol.status import Limiting
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.unit.outputs_rig import IdleUploads
@@ -35,6 +36,7 @@ class IdleExecutorLoop:
         self.able.set()
         self.ledger_uuid = LEDGER
         self.knows_secrets = False
+        self.limiting = Limiting.NONE, Limiting.NONE
         self.highest = highest
         self.running = 0
         self.lease = Lease()

@@ -20,6 +20,7 @@ from launcher.pool.events import HeartbeatReceived, Joined, Offered
 from launcher.pool.pool import Pool
 from launcher.protocol import limits
 from launcher.protocol.reports import GroupOffer
+from launcher.protocol.status import Limiting
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.unit.outputs_rig import IdleUploads
@@ -37,6 +38,7 @@ class IdleExecutorLoop:
         self.able.set()
         self.ledger_uuid = LEDGER
         self.knows_secrets = False
+        self.limiting = Limiting.NONE, Limiting.NONE
         self.highest = Epoch(0, 0, "")
         self.running = 0
         self.lease = Lease()

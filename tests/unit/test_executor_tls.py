@@ -20,6 +20,7 @@ from launcher.executor.loop import ExecutorLoop
 from launcher.executor.main import run
 from launcher.executor.stream import LeaderStream
 from launcher.pool.events import Joined
+from launcher.protocol.status import Limiting
 from launcher.protocol.work import Epoch
 from launcher.tls import Credentials, TlsFiles
 from tests.unit.api_rig import FakeBackend
@@ -58,6 +59,7 @@ class IdleExecutorLoop:
         self.able.set()
         self.ledger_uuid = LEDGER
         self.knows_secrets = False
+        self.limiting = Limiting.NONE, Limiting.NONE
         self.highest = Epoch(0, 0, "")
         self.running = 0
         self.lease = Lease()

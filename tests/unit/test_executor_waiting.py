@@ -54,7 +54,7 @@ class Queue(Shop):
 
     def end(self, *names: str) -> None:
         """Let the spawner report that these have ended."""
-        ends = [["ended", name, 0, 0, wall_ms(), 0, ""] for name in names]
+        ends = [["ended", name, 0, 0, wall_ms(), 0, "", 0, 0, 0] for name in names]
         self.executor_loop._take_events(ends)
 
     def row(self, name: str) -> RowReport:

@@ -20,7 +20,7 @@ from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.orders import StartBatch
 from launcher.protocol.reports import GroupOffer
-from launcher.protocol.status import Reason
+from launcher.protocol.status import Limiting, Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
@@ -335,10 +335,10 @@ async def test_the_leader_is_told_what_workers_serve_when_it_changes(shop: Floor
     assert shop.ear.offers == []
     one = await shop.puppet(threads=3, buffer=5, handlers=["b", "a"])
     await until(lambda: len(shop.ear.offers) == 1)
-    assert shop.ear.offers[-1] == (GroupOffer("app", 6, ("a", "b")),)
+    assert shop.ear.offers[-1] == (GroupOffer("app", 6, ("a", "b"), 3, Limiting.NONE),)
     two = await shop.puppet(group="web", threads=1, buffer=0, handlers=["c"])
     await until(lambda: len(shop.ear.offers) == 2)
-    assert shop.ear.offers[-1][1] == GroupOffer("web", 2, ("c",))
+    assert shop.ear.offers[-1][1] == GroupOffer("web", 2, ("c",), 1, Limiting.WATCHED)
     two.leave()
     await until(lambda: len(shop.ear.offers) == 3)
     one.hang_up()

@@ -11,6 +11,8 @@ from cron.api.executors import DrainRequest, DuplicateIdView, ExecutorQuery, Gro
 from cron.api.launches import LaunchView
 from cron.errors import NotFound, NotLeader
 from cron.state import commands as c
+from launcher.protocol.reports import GroupOffer
+from launcher.protocol.status import Limiting
 from launcher.protocol.work import WorkSpec
 from tests.batches import launched_item
 from tests.unit.pool_people_rig import World
@@ -61,6 +63,26 @@ async def test_one_executor_shows_what_is_open_there_and_how_full_each_group_is(
             pool="command", begun_at_ms=at_ms + 120_000, started_at_ms=at_ms + 120_005,
         ),
     ]  # fmt: skip
+
+
+async def test_slots_of_a_group_are_those_of_its_threads_and_what_may_wait_there_is_apart() -> None:
+    w = world()
+    four = GroupOffer("web", 94, ("mail.send",), 4, Limiting.WATCHED)
+    w.seat(offers=(four,), memory_limiting=Limiting.KERNEL)
+    (one,) = (await w.service.executor(ExecutorQuery(executor="e1"))).details
+    assert one.executor.groups == [
+        GroupView(group="web", slots=4, handlers=["mail.send"], ahead=90, memory_limit="watched")
+    ]
+    assert one.executor.slots_in_all == one.executor.slots + 4
+    assert (one.executor.cpu_limit, one.executor.memory_limit) == ("none", "kernel")
+
+
+async def test_an_executor_of_an_older_release_does_not_say_how_many_run_at_once() -> None:
+    w = world()
+    w.seat(offers=(GroupOffer("web", 94, ("mail.send",)),))
+    (one,) = (await w.service.executor(ExecutorQuery(executor="e1"))).details
+    assert one.executor.groups == [GroupView(group="web", slots=94, handlers=["mail.send"])]
+    assert one.executor.memory_limit == ""
 
 
 async def test_of_many_those_that_began_first_are_shown() -> None:

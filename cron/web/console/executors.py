@@ -30,7 +30,7 @@ async def show(asked: PageRequest, _name: str) -> Page:
         "total": len(found),
         "connected": sum(one.role == "connected" for one in found),
         "running": sum(one.running for one in found),
-        "slots": sum(one.slots for one in found if one.gets_work),
+        "slots": sum(one.slots_in_all for one in found if one.gets_work),
         "duplicates": [] if isinstance(report, Missing) else report.duplicate_ids[:SHOWN],
         "has_certificates": any(one.certificate_ends_ms for one in found),
         "text": text,

@@ -16,7 +16,8 @@ that is moved after it was spawned would leave that gap. The spawner itself must
 be killed for the memory of a command.
 
 If limits cannot be set, commands run without them, and the executor logs why
-(`ControlGroups.description`); placement still counts what jobs declare. RLIMIT_AS is no substitute:
+(`ControlGroups.description`); placement still counts what jobs declare, and the reaper watches the
+memory of commands that declare it (`reaper.py`). RLIMIT_AS is no substitute:
 it counts addresses, not memory, so programs that reserve many (Java, Go, sanitizers) would not
 start; and it is a limit for each process.
 """
@@ -98,6 +99,11 @@ class ControlGroups:
         """Why the last launch with limits got no group, "" if it got one."""
         self._files = files or Files()
         self._leaving: list[str] = []
+
+    @property
+    def holds_memory(self) -> bool:
+        """Return whether groups of launches limit their memory."""
+        return "memory" in self.controllers
 
     @property
     def description(self) -> str:

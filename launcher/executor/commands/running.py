@@ -8,7 +8,7 @@ run: behind long commands nothing waits here.
 
 A command whose job declares cpu or memory gets a control group (`cgroups.py`) before it is ordered.
 The group is removed when the command is over: until then it shows whether the command was killed at
-its memory limit.
+its memory limit. Where no control group holds its memory, the reaper watches it (`reaper.py`).
 
 A command does not inherit the executor's environment. It gets SHELL, PATH, HOME, LOGNAME and USER,
 then the variables of the crontab, then the secrets that its job names (`../secrets.py`), then those
@@ -29,7 +29,7 @@ from launcher import logs
 from launcher.clock import boot_ms, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
-from launcher.executor.commands.cgroups import ControlGroups
+from launcher.executor.commands.cgroups import ControlGroups, Usage
 from launcher.executor.commands.trees import LEDGER_MARK
 from launcher.executor.outputs import Outputs
 from launcher.executor.refusals import LEASE_OVER
@@ -39,7 +39,7 @@ from launcher.executor.secrets import Found, SecretReader, SecretRefused, Secret
 from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX
 from launcher.protocol.names import format_time
-from launcher.protocol.status import Reason
+from launcher.protocol.status import Limiting, Reason
 from launcher.protocol.tracing import place_of
 from launcher.protocol.work import WorkSpec
 
@@ -59,6 +59,7 @@ START_MS_MIN: Final = 0.5
 """A spawner takes at least so long to start a command."""
 ENDS_MIN: Final = 8
 """If fewer commands than this end soon, or ended in this time, no more are offered than run."""
+WATCHED: Final = "its memory is looked at each second, and its limit is"
 NO_SECRETS: Final[Found] = {}
 _CANNOT_START = {int(Reason.USER): 126}
 """Exit codes of shells for a command that could not be started; 127 for any other reason."""
@@ -289,6 +290,13 @@ class Commands(Group):
         """Whether commands may name secrets here."""
         return bool(self._secrets)
 
+    @property
+    def limiting(self) -> tuple[Limiting, Limiting]:
+        """How commands are kept within the cpu and the memory that they declare."""
+        held = self._control_groups.controllers
+        cpu = Limiting.KERNEL if "cpu" in held else Limiting.NONE
+        return cpu, Limiting.KERNEL if "memory" in held else Limiting.WATCHED
+
     # ---- slots
 
     def serving(self) -> Sequence[Commands]:
@@ -435,6 +443,8 @@ class Commands(Group):
             elif self._control_groups.problem and not self._has_warned:
                 self._has_warned = True
                 log.warning("launch.unlimited", launch=name, error=self._control_groups.problem)
+            if work.memory_bytes and (group is None or not self._control_groups.holds_memory):
+                order["memory_max"] = work.memory_bytes
         return order
 
     def receive(self, events: Iterable[Sequence[Any]], wall_ms: int) -> list[Attempt]:
@@ -466,24 +476,28 @@ class Commands(Group):
                 attempt.exit_code, attempt.finished_ms = rest[0], rest[2]
                 attempt.reason = Reason(rest[1])
                 attempt.output_bytes, attempt.detail = rest[3:5]
-                if group:
-                    self._measure(attempt, group)
+                self._measure(attempt, group, *rest[5:])
             if group and verb != "ended":
                 self._control_groups.left(group)
         self._pace.hold(len(self._here), boot_ms(), before - len(self._here))
         return changed
 
-    def _measure(self, attempt: Attempt, group: str) -> None:
-        usage = self._control_groups.left(group)
+    def _measure(
+        self, attempt: Attempt, group: str, cpu_ms: int, memory_peak: int, excess: int
+    ) -> None:
+        """Note what a command used, by its control group if it had one, otherwise by what the
+        spawner says; and whether it was killed at its limit of memory."""
+        usage = self._control_groups.left(group) if group else Usage()
         # An earlier reason counts. So does a success, although a part of the command was killed
         # (kernels without memory.oom.group).
-        if usage.oom_killed and attempt.exit_code and not attempt.reason:
+        if (usage.oom_killed or excess) and attempt.exit_code and not attempt.reason:
             attempt.reason = Reason.MEMORY
-            size = attempt.spec.memory_bytes
-            limit = f"{size / (1 << 20):.6g} MiB" if size >= 1 << 20 else f"{size} bytes"
+            limit = size_said(attempt.spec.memory_bytes)
             attempt.detail = f"it was killed at its limit of memory, {limit}"
-        attempt.cpu_ms = -(-usage.cpu_usec // 1_000)
-        attempt.memory_peak_bytes = usage.memory_peak
+            if excess:
+                attempt.detail = f"it had {size_said(excess)} and was killed: {WATCHED} {limit}"
+        attempt.cpu_ms = -(-usage.cpu_usec // 1_000) or cpu_ms
+        attempt.memory_peak_bytes = usage.memory_peak or memory_peak
 
     def clear(self) -> list[Attempt]:
         """Remove and return all commands, which ended with their spawner."""
@@ -499,6 +513,11 @@ class Commands(Group):
         self.unstarted = 0
         self._pace.hold(0, boot_ms())
         return ended
+
+
+def size_said(size: int) -> str:
+    """Return bytes of memory as people read them."""
+    return f"{size / (1 << 20):.6g} MiB" if size >= 1 << 20 else f"{size} bytes"
 
 
 def _fail(attempt: Attempt, reason: int, detail: str, wall_ms: int) -> None:

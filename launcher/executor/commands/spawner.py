@@ -18,7 +18,7 @@ killed (`trees.py`).
 to:    work(number, {...})  forget  start{...}  kill(name, reason)  lease(boot_ms)  lapsed
        drain(grace_ms)  ping
 from:  started(name, pid, ticks, wall_ms)  refused(name, detail)  failed(name, reason, detail)
-       ended(name, exit_code, reason, wall_ms, kept, detail)  pong
+       ended(name, exit_code, reason, wall_ms, kept, detail, cpu_ms, memory_peak, excess)  pong
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import contextlib
 import gc
 import heapq
 import marshal
+import math
 import os
 import resource
 import select
@@ -70,6 +71,10 @@ LAST_READS: Final = 16
 UNREAD_MS: Final = 50
 """The output of a new command stays in its pipe for so long: most are over by then, and one read
 takes all of it."""
+PEAK_STEP_KIB: Final = 256
+"""The kernel's figure of the most memory of a process is rounded up to this, so that many short
+commands have the same one. It is that of the largest process, and includes what the process had
+before it became the command: that of this spawner."""
 _ENDED: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
@@ -173,7 +178,6 @@ class Spawner:
             while self._by_pid and (ended := os.waitid(os.P_ALL, 0, _ENDED)) is not None:
                 over = self._by_pid[ended.si_pid]
                 self._finish(over, ended.si_status, ended.si_code == os.CLD_EXITED)
-                os.waitpid(over.pid, 0)
         elif (child := self._pipes.get(fd)) is not None:
             # Without EPOLLIN the pipe is empty, and no process can write into it any more.
             if not mask & select.EPOLLIN or not child.read():
@@ -282,7 +286,10 @@ class Spawner:
         self._ticks.before()
         name = order["name"]
         try:
-            place = self._process_table.starting(name, guarded=order["guarded"])
+            memory_max = order.get("memory_max", 0)
+            place = self._process_table.starting(
+                name, guarded=order["guarded"], memory_max=memory_max
+            )
         except IndexError:
             raise SpawnFailed(SPAWN, "more commands run than there are slots") from None
         wait_ms = START_WAIT_MS
@@ -295,6 +302,9 @@ class Spawner:
             raise
         ticks = self._ticks.of(pid)
         self._process_table.started(place, pid, ticks)
+        if memory_max:
+            with contextlib.suppress(ProcessLookupError):  # this process is about to end as well
+                os.kill(self._reaper, signal.SIGUSR1)
         try:
             bond = self._bonds.bind(pid)
         except OSError as error:
@@ -417,12 +427,16 @@ class Spawner:
         output = child.output
         output.close()
         self._bonds.release(child.bond)
-        self._process_table.over(child.place)
+        used = os.wait4(child.pid, 0)[2]
+        seen = self._process_table.over(child.place)
         del self._by_pid[child.pid], self._children[child.name]
         self._guarded.discard(child)
         exit_code = status if has_exited else status + 128
         event = ["ended", child.name, exit_code, child.reason, wall_ms(), output.kept]
-        event.append(output.problem)
+        cpu_ms = math.ceil((used.ru_utime + used.ru_stime) * 1000)
+        peak = -(-used.ru_maxrss // PEAK_STEP_KIB) * PEAK_STEP_KIB << 10
+        usage = (max(cpu_ms, seen.cpu_ms), max(peak, seen.memory_peak), seen.excess)
+        event += [output.problem, *usage]
         if child.guarded and child.reason:
             self._swept.append((child.target, event))
         else:

@@ -242,6 +242,13 @@ class Hunt:
         return found
 
 
+def marks_of(one: Process) -> tuple[bytes, bytes]:
+    """Return the launch and the attempt that a process names in its environment, as `Target.key`
+    has them; empty ones if it names none, or may not be read."""
+    environment = one.environment()
+    return _value(environment, _LAUNCH), _value(environment, _ATTEMPT)
+
+
 def _value(environment: frozenset[bytes], prefix: bytes) -> bytes:
     """The value of a variable; the least one if a process has it more than once."""
     return min((one[len(prefix) :] for one in environment if one.startswith(prefix)), default=b"")

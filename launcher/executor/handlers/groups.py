@@ -18,6 +18,7 @@ from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX, WAITING_BYTES_MAX, WORKER_THREADS_MAX, WORKERS_MAX
 from launcher.protocol.limits import GROUP_CHARS_MAX, HANDLER_CHARS_MAX, HANDLERS_MAX
 from launcher.protocol.reports import GroupOffer
+from launcher.protocol.status import Limiting
 from launcher.worker.wire import VERSION, Hello
 
 NOBODY: Final = " "
@@ -47,12 +48,22 @@ class WorkerGroup(Group):
         """Return the handlers that its workers serve now, sorted."""
         return sorted({name for worker in self.serving() for name in worker.served})
 
+    def at_once(self) -> int:
+        """Return how many launches run at once: the threads of its workers."""
+        return sum(worker.threads for worker in self.serving())
+
+    def memory_limiting(self) -> Limiting:
+        """Return how launches are kept within the memory that they declare: what threads of one
+        process take cannot be told apart."""
+        are_single = all(worker.threads == 1 for worker in self.serving())
+        return Limiting.WATCHED if are_single else Limiting.NONE
+
     def offered(self, waiting_max: int) -> int:
         """Return how many slots it offers, no more than its workers' capacity and `waiting_max`."""
         workers = self.serving()
         if not workers:
             return 0
-        threads = sum(worker.threads for worker in workers)
+        threads = self.at_once()
         slots = sum(worker.capacity for worker in workers) + waiting_max
         ahead = self.ahead if self.ahead >= 0 else threads
         return min(slots, GROUP_SLOTS_MAX, threads + ahead)
@@ -174,7 +185,13 @@ class Groups:
         }
         before = self.offers
         self.offers = tuple(
-            GroupOffer(group.name, slots, tuple(group.handlers()))
+            GroupOffer(
+                group.name,
+                slots,
+                tuple(group.handlers()),
+                min(group.at_once(), slots),
+                group.memory_limiting(),
+            )
             for group in sorted(self, key=lambda one: one.name)
             if (slots := group.offered(self._waiting_max))
         )

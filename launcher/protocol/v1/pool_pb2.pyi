@@ -19,6 +19,34 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _Limiting:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _LimitingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Limiting.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    LIMITING_UNSPECIFIED: _Limiting.ValueType  # 0
+    """an older executor does not say"""
+    LIMITING_KERNEL: _Limiting.ValueType  # 1
+    """by control groups"""
+    LIMITING_WATCHED: _Limiting.ValueType  # 2
+    """their processes are measured each second, and killed above it"""
+    LIMITING_NONE: _Limiting.ValueType  # 3
+    """it is counted when they are placed, and not held"""
+
+class Limiting(_Limiting, metaclass=_LimitingEnumTypeWrapper):
+    """How launches are kept within what they declare."""
+
+LIMITING_UNSPECIFIED: Limiting.ValueType  # 0
+"""an older executor does not say"""
+LIMITING_KERNEL: Limiting.ValueType  # 1
+"""by control groups"""
+LIMITING_WATCHED: Limiting.ValueType  # 2
+"""their processes are measured each second, and killed above it"""
+LIMITING_NONE: Limiting.ValueType  # 3
+"""it is counted when they are placed, and not held"""
+global___Limiting = Limiting
+
 class _Status:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -248,6 +276,8 @@ class Hello(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
     KNOWS_SECRETS_FIELD_NUMBER: builtins.int
+    CPU_LIMITING_FIELD_NUMBER: builtins.int
+    MEMORY_LIMITING_FIELD_NUMBER: builtins.int
     cell: builtins.str
     executor: builtins.str
     """the executor's id, unique in the cell"""
@@ -272,6 +302,9 @@ class Hello(google.protobuf.message.Message):
     """what it speaks: 3, or it is refused (Welcome.protocol)"""
     knows_secrets: builtins.bool
     """it resolves WorkSpec.secrets: launches with secrets may go there"""
+    cpu_limiting: global___Limiting.ValueType
+    """how commands that declare cpu or memory are kept within it"""
+    memory_limiting: global___Limiting.ValueType
     @property
     def highest_epoch(self) -> global___Epoch:
         """the highest it has durably seen"""
@@ -302,9 +335,11 @@ class Hello(google.protobuf.message.Message):
         memory_bytes: builtins.int = ...,
         protocol: builtins.int = ...,
         knows_secrets: builtins.bool = ...,
+        cpu_limiting: global___Limiting.ValueType = ...,
+        memory_limiting: global___Limiting.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch", "known", b"known"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["can_inventory", b"can_inventory", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "knows_secrets", b"knows_secrets", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["can_inventory", b"can_inventory", "cell", b"cell", "cpu_limiting", b"cpu_limiting", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "knows_secrets", b"knows_secrets", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "memory_limiting", b"memory_limiting", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
 
@@ -340,9 +375,14 @@ class Offer(google.protobuf.message.Message):
     GROUP_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
     HANDLERS_FIELD_NUMBER: builtins.int
+    AT_ONCE_FIELD_NUMBER: builtins.int
+    MEMORY_LIMITING_FIELD_NUMBER: builtins.int
     group: builtins.str
     slots: builtins.int
     """launches that run at once, and those that may wait there"""
+    at_once: builtins.int
+    """of the slots, those of launches that run; 0: not said"""
+    memory_limiting: global___Limiting.ValueType
     @property
     def handlers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -351,8 +391,10 @@ class Offer(google.protobuf.message.Message):
         group: builtins.str = ...,
         slots: builtins.int = ...,
         handlers: collections.abc.Iterable[builtins.str] | None = ...,
+        at_once: builtins.int = ...,
+        memory_limiting: global___Limiting.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group", b"group", "handlers", b"handlers", "slots", b"slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_once", b"at_once", "group", b"group", "handlers", b"handlers", "memory_limiting", b"memory_limiting", "slots", b"slots"]) -> None: ...
 
 global___Offer = Offer
 
