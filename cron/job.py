@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cron.alert_rules import JobAlerts
+from cron.limits import ATTEMPTS_MAX
 from launcher.protocol.names import format_time
 from launcher.protocol.work import WorkSpec
 
@@ -93,10 +94,23 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
 ScheduleKey: TypeAlias = tuple[str, str, int, Bounds | None]
 
 
+TRIES_UNLIMITED: Final = ATTEMPTS_MAX
+"""Tries of a launch that is tried until its deadline: more than there is time for, at a second
+each."""
+UNLIMITED: Final = "unlimited"
+"""As retries, these in words."""
+
+
+def retries_of(tries: int) -> int | str:
+    """Return how often a launch is tried again, as files, commands and answers say it."""
+    return UNLIMITED if tries >= TRIES_UNLIMITED else tries - 1
+
+
 class Retry(msgspec.Struct, frozen=True, array_like=True):
     """The retry policy of a job.
 
     A launch has at most `tries` attempts; attempts that never started or were lost do not count.
+    With TRIES_UNLIMITED its deadline alone ends them.
     The delay before attempt n + 1 is `backoff_ms * 2**(n - 1)`, at most `backoff_max_ms`, plus up
     to 10 %. If `retry_codes` is not empty, only these exit codes are retried; exit codes in
     `fatal_codes` are never retried.

@@ -43,7 +43,7 @@ class PutQueuesRequest(Request, frozen=True, kw_only=True):
 
 class QueueChange(View, frozen=True):
     """What an apply does to one queue. `action` is added, changed, removed, kept or unchanged;
-    `what` names the fields that changed, `note` says why a queue is kept."""
+    `what` names the fields that changed, `note` which defaults, or why a queue is kept."""
 
     action: str
     queue: str
@@ -74,9 +74,10 @@ class TaskQueueView(View, frozen=True, kw_only=True):
 
     `queue` is `tenant/queue`. `waiting` are tasks that are not due yet or have no room, `on_disk`
     those of them that are due in more than an hour and not in memory, `running` those with a
-    launch; `done` and `failed` ended since the queue was made. Options that are 0, "" or -1 have
-    the default of jobs. `source` is the file that declares the queue, "" for one that the first
-    task of its handler made. `notes` say what is odd, such as a handler without workers.
+    launch; `done` and `failed` ended since the queue was made. The options are those of tasks that
+    do not say so themselves; 999999999 tries go on until the deadline. `source` is the file that
+    declares the queue, "" for one that the first task of its handler made. `notes` say what is odd,
+    such as a handler without workers.
     """
 
     queue: str

@@ -19,7 +19,7 @@ from cron.api.checks import Collection, Handler, Person, Tenant, Within, bound, 
 from cron.api.launches import LaunchView
 from cron.api.rpc import TIMEOUT_MS, Fields, Request, View
 from cron.errors import InvalidInput, LimitExceeded
-from cron.job import OnLost
+from cron.job import TRIES_UNLIMITED, OnLost
 from launcher.protocol.names import (
     DEFAULT_TENANT,
     NAME_PART_CHARS_MAX,
@@ -40,7 +40,7 @@ LABEL_NAME_CHARS_MAX: Final = 63
 GROUP_CHARS_MAX: Final = NAME_PART_CHARS_MAX - 2
 """As a queue, which has room for a colon and a key."""
 TRIES_MAX: Final = 1_001
-"""As a job's: 1,000 retries after the first try."""
+"""As a job's: 1,000 retries after the first try; or TRIES_UNLIMITED."""
 BACKOFF_MS_MAX: Final = 86_400_000
 WATCH_MS_MAX: Final = 3_600_000
 PAGE_CHARS_MAX: Final = 400
@@ -135,6 +135,17 @@ def _show_s(at_s: int) -> str:
 def _iso(text: str) -> str:
     iso_ms(text)
     return text
+
+
+def _tries(tries: int) -> int:
+    """Return tries of a task: a few, or so many that its deadline alone ends them."""
+    return tries if tries == TRIES_UNLIMITED else checks.between(tries, 1, TRIES_MAX, "tries")
+
+
+def _retries(retries: int) -> int:
+    if retries == TRIES_UNLIMITED - 1:
+        return retries
+    return checks.between(retries, 0, TRIES_MAX - 1, "retries")
 
 
 def _on_lost(label: str) -> str:
@@ -248,7 +259,8 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     The client draws `key` before its first try; the same key and content is the same task. Either
     `handler` or `queue` may be left out: a queue's name defaults to the handler's, and a queue that
     exists knows its handler. One of `at` (ISO 8601), `at_ms` and `delay_ms` may say when; now by
-    default. `payload` is any JSON value. `retries` (after the first try; or `tries`, one more),
+    default. `payload` is any JSON value. `retries` (after the first try; or `tries`, one more; so
+    many as TRIES_UNLIMITED, 999999999 tries, go on until the deadline),
     `backoff_ms`, `deadline_ms` (how long after its time it may begin), `timeout_ms` (of each
     attempt), `collection`, `on_lost` (`skip` or `retry`) and `priority` (0 is the most urgent one;
     -1) are as the queue says where they are left out.
@@ -269,7 +281,7 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     at_ms: AtMs = 0
     delay_ms: Annotated[int, bound(0, limits.TASK_AHEAD_MS_MAX, "delay_ms")] = 0
     priority: checks.Priority = -1
-    tries: Annotated[int, bound(1, TRIES_MAX, "tries")] = 0
+    tries: Annotated[int, _tries] = 0
     backoff_ms: Annotated[int, bound(1, BACKOFF_MS_MAX, "backoff_ms")] = 0
     deadline_ms: Annotated[
         int,
@@ -285,7 +297,7 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     group: GroupWord = ""
     after: Predecessors = []
     after_any: Predecessors = []
-    retries: Annotated[int, bound(0, TRIES_MAX - 1, "retries")] = -1
+    retries: Annotated[int, _retries] = -1
 
     def check(self) -> None:
         """Refuse what does not fit together."""
@@ -434,7 +446,8 @@ class TaskView(View, frozen=True, kw_only=True):
     may not see it. `revision` is the log index of its last change.
     `result` is the text that the handler returned, at most 1 KiB. `group` is `tenant/group`. While
     it waits, `after` and `after_any` are the tasks and groups that it comes after, of which
-    `waits_for` are not over.
+    `waits_for` are not over. `tries`, `backoff_ms`, `deadline_ms`, `timeout_ms` (0: that of the
+    handler) and `on_lost` are its own, or its queue's; 999999999 tries go on until the deadline.
     """
 
     task: str
@@ -462,6 +475,11 @@ class TaskView(View, frozen=True, kw_only=True):
     after: list[str] = []
     after_any: list[str] = []
     waits_for: int = 0
+    tries: int = 0
+    backoff_ms: int = 0
+    deadline_ms: int = 0
+    timeout_ms: int = 0
+    on_lost: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -34,6 +34,7 @@ from cron.cli.rows import gate_row, job_keys, launch_row
 from cron.cli.times import format_s, show_ms, show_s, show_utc
 from cron.cli.values import show_cpu, show_size
 from cron.errors import CronError, OutcomeUnknown
+from cron.job import retries_of
 from launcher.protocol.names import short_job_name
 from launcher.protocol.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 
@@ -195,7 +196,7 @@ def job_row(view: JobView) -> render.JsonRow:
         timeout_ms=view.timeout_ms if 0 < view.timeout_ms < NO_TIMEOUT_MS else None,
         last=launch_row(view.last) if view.last else None,
     )
-    row |= render.row_of(needs, _NEEDS_KEYS, retries=needs.tries - 1)
+    row |= render.row_of(needs, _NEEDS_KEYS, retries=retries_of(needs.tries))
     gate = gate_row(view.gate) if view.gate is not None else None
     bounds = {
         "start": format_s(view.start_s) if view.start_s else None,
@@ -309,7 +310,7 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("heartbeat", format_duration(needs.heartbeat_ms // 1000) if needs.heartbeat_ms else ""),
         ("jitter", format_duration(view.jitter_s) if view.jitter_s else ""),
         ("pause-after", _pause_after(view)),
-        ("retries", str(needs.tries - 1) if retried else ""),
+        ("retries", str(retries_of(needs.tries)) if retried else ""),
         ("backoff", format_duration(needs.backoff_ms // 1000) if retried else ""),
         ("backoff-max", format_duration(needs.backoff_max_ms // 1000) if retried else ""),
         ("retry-on", ",".join(map(str, needs.retry_codes))),

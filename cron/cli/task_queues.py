@@ -13,28 +13,37 @@ from cron.cli import render
 from cron.cli.options import Settings, asks_cell, first_option, not_empty, stale_option, word_option
 from cron.cli.times import show_length
 from cron.cli.values import read_text
+from cron.job import retries_of
 from launcher.protocol.names import short_job_name
 
 _QUEUE_KEYS: Final = (
     "queue tenant handler waiting running done failed waiting_max rate_per_s? burst? remember_s"
     " priority tries? backoff_ms? deadline_s? timeout_s? collection? on_lost? source? revision"
-    " notes on_disk"
+    " notes on_disk retries"
 )
 
 TASK_QUEUES: Final = render.Listing[TaskQueueView](
     lambda view: render.row_of(
-        view, _QUEUE_KEYS, priority=view.priority if view.priority >= 0 else None
+        view,
+        _QUEUE_KEYS,
+        priority=view.priority if view.priority >= 0 else None,
+        retries=retries_of(view.tries) if view.tries else None,
     ),
     "queue handler waiting running done failed most=waiting_max rate remembers source? note",
     {
         "queue": lambda view: short_job_name(view.queue),
         "rate": lambda view: f"{view.rate_per_s:,}/s" if view.rate_per_s else "-",
         "remembers": lambda view: show_length(view.remember_s * 1000),
-        "note": lambda view: "; ".join([*view.notes, *_on_disk(view)]),
+        "note": lambda view: "; ".join([*view.notes, *_on_disk(view), *_tries(view)]),
     },
     nothing="no queues of tasks",
     narrow="remembers rate source most",
 )
+
+
+def _tries(view: TaskQueueView) -> list[str]:
+    """What becomes of its tasks that say nothing else, in the words of its file."""
+    return [f"retries={retries_of(view.tries)} on-lost={view.on_lost}"] if view.tries else []
 
 
 def _on_disk(view: TaskQueueView) -> list[str]:

@@ -33,12 +33,14 @@ from cron.cli.times import (
     parse_delay,
     parse_moment,
     show_exact_ms,
+    show_length,
     show_ms,
 )
 from cron.cli.values import LENGTH, Parsed, count, read_file, read_time
 from cron.cli.waiting import Wait
 from cron.clock import SystemClock
 from cron.errors import InvalidInput, OutcomeUnknown, Unavailable
+from cron.job import retries_of
 from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ _SUBMIT_KEYS: Final = "task state scheduled_at is_new revision"
 _TASK_KEYS: Final = (
     "task queue key tenant handler state scheduled_at? submitted_at? ended_at? revision priority"
     " collection? labels launch? reason? by? result? group? after after_any waits_for"
+    " retries backoff_ms deadline_ms timeout_ms? on_lost?"
 )
 _WATCH_MS: Final = 1_500
 """How long one question of `task watch` lasts: a replica that hangs for longer is left."""
@@ -62,7 +65,8 @@ CALL_BYTES_MAX: Final = 8 << 20
 
 def task_row(view: tasks.TaskView) -> render.JsonRow:
     """Return a task as JSON."""
-    return render.row_of(view, _TASK_KEYS)
+    # An older replica does not say how often it is tried.
+    return render.row_of(view, _TASK_KEYS, retries=retries_of(view.tries) if view.tries else None)
 
 
 TASKS: Final = render.Listing[tasks.TaskView](
@@ -122,6 +126,13 @@ def _stored(content: bytes) -> bytes:
         raise Unavailable(str(error), error.hint) from error
     except (payloads.PayloadTooLarge, ValueError) as error:
         raise InvalidInput(str(error)) from error
+
+
+def _read_retries(text: str) -> int:
+    """Return the tries of a number of retries, or of the word `unlimited`."""
+    from cron.crontab.options import read_retries
+
+    return read_retries("retries", text)
 
 
 def _read_label(text: str) -> tuple[str, str]:
@@ -220,9 +231,9 @@ def task_command() -> None:
 @task_priority_option
 @click.option(
     "--retries",
-    type=count(0, tasks.TRIES_MAX - 1),
-    default=-1,
-    help="Attempts after the first one, as in crontabs and files of queues.",
+    type=Parsed("N|unlimited", _read_retries),
+    default=0,
+    help="Attempts after the first one, or unlimited: until its deadline is over.",
 )
 @click.option(
     "--tries", type=count(1, tasks.TRIES_MAX), default=0, help="Attempts at most: --retries 4 is 5."
@@ -277,10 +288,10 @@ def submit_command(settings: Settings, /, **said: Any) -> None:
     if not said["handler"] and not said["queue"]:
         raise click.UsageError("name a handler with --handler, or a declared queue with --queue")
     is_waited_for = said.pop("wait")
-    retries = said.pop("retries")
-    if retries >= 0 and said["tries"]:
+    tries = said.pop("retries")
+    if tries and said["tries"]:
         raise click.UsageError("--retries and --tries say the same thing: choose one")
-    said["tries"] = said["tries"] or retries + 1  # an older cell knows no other word
+    said["tries"] = said["tries"] or tries  # an older cell knows no other word
     _when(said, 0)
     said["timeout_ms"] = said.pop("attempt_timeout_ms")
     said["labels"] = dict(said["labels"])
@@ -375,6 +386,11 @@ def get_command(settings: Settings, task: str) -> None:
         ("scheduled", show_exact_ms(view.at_ms)),
         ("handler", view.handler),
         ("priority", str(view.priority)),
+        ("retries", str(retries_of(view.tries)) if view.tries else ""),
+        ("backoff", show_length(view.backoff_ms) if view.backoff_ms else ""),
+        ("deadline", show_length(view.deadline_ms) if view.deadline_ms else ""),
+        ("timeout", show_length(view.timeout_ms) if view.timeout_ms else ""),
+        ("on-lost", view.on_lost),
         ("collection", view.collection),
         ("labels", " ".join(f"{name}={value}" for name, value in view.labels.items())),
         ("payload", payload),

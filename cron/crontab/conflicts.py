@@ -9,7 +9,7 @@ import msgspec
 from cron import limits
 from cron.crontab.options import Policies
 from cron.crontab.reading import Problems
-from cron.job import Overlap, Retry
+from cron.job import TRIES_UNLIMITED, Overlap, Retry
 
 _OF_RETRIES: Final = ("backoff", "backoff-max", "retry-on", "fatal-on")
 _OF_COMMANDS: Final = {
@@ -78,7 +78,9 @@ def _check_values(policies: Policies, problems: Problems) -> None:
         option = given["deadline"]
         message = "deadline may be over before the launch begins, which jitter delays"
         problems.error(option.line, option.value_column, message, "make it longer than the jitter")
-    if "deadline" in values and (rest_s := rests_s(retry_of(policies))) > values["deadline"]:
+    retry = retry_of(policies)
+    is_counted = "deadline" in values and retry.tries < TRIES_UNLIMITED
+    if is_counted and (rest_s := rests_s(retry)) > values["deadline"]:
         option = given["deadline"]
         message = f"deadline is over before the last retry, which is after {rest_s} s of rest"
         hint = "give it more time, or fewer retries"
@@ -107,8 +109,11 @@ def deadline_with_retries_s(
     deadline_s: int, retry: Retry, timeout_ms: int, jitter_s: int = 0
 ) -> int:
     """Return the default deadline of a job; `deadline_s` is the default for a single attempt. All
-    attempts, delays and the jitter fit into it, up to the largest deadline.
+    attempts, delays and the jitter fit into it, up to the largest deadline, which ends tries
+    without a number.
     """
+    if retry.tries >= TRIES_UNLIMITED:
+        return limits.DEADLINE_S_MAX
     deadline_s += jitter_s
     attempts_s = -(-timeout_ms // 1000) * (retry.tries - 1)
     return min(deadline_s + rests_s(retry) + attempts_s, limits.DEADLINE_S_MAX)

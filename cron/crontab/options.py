@@ -21,7 +21,17 @@ from cron.crontab.conditions import OF_JOBS, parse_conditions
 from cron.crontab.environment import GIVEN, OVERRIDDEN
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
-from cron.job import COMMAND, Bounds, Catchup, Job, OnLost, Overlap, Retry
+from cron.job import (
+    COMMAND,
+    TRIES_UNLIMITED,
+    UNLIMITED,
+    Bounds,
+    Catchup,
+    Job,
+    OnLost,
+    Overlap,
+    Retry,
+)
 from cron.where import BadWhere, parse_where
 from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_job_name
 from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
@@ -307,6 +317,20 @@ def _number(least: int, most: int, key: str, text: str) -> int:
     return int(text)
 
 
+def read_retries(key: str, text: str) -> int:
+    """Return the tries of a number of retries, or of the word `unlimited`.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    if text == UNLIMITED:
+        return TRIES_UNLIMITED
+    try:
+        return _number(0, RETRIES_MAX, key, text) + 1
+    except InvalidInput as error:
+        raise InvalidInput(str(error), f"{error.hint}, or write {UNLIMITED}") from error
+
+
 def _handler(key: str, text: str) -> str:
     if text == COMMAND:
         hint = "leave the option out for a command, or give the handler another name"
@@ -418,7 +442,7 @@ KNOWN: Final[dict[str, Known]] = {
     "priority": Known(WorkSpec, "priority", partial(_number, 0, PRIORITY_MAX)),
     "collection": Known(Job, "collection", _word),
     "concurrency": Known(Job, "concurrency", partial(_number, 1, CONCURRENCY_MAX)),
-    "retries": Known(Retry, "tries", lambda key, text: _number(0, RETRIES_MAX, key, text) + 1),
+    "retries": Known(Retry, "tries", read_retries),
     "backoff": Known(Retry, "backoff_ms", partial(_duration_ms, BACKOFF_S_MAX)),
     "backoff-max": Known(Retry, "backoff_max_ms", partial(_duration_ms, limits.DEADLINE_S_MAX)),
     "retry-on": Known(Retry, "retry_codes", _codes),

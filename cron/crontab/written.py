@@ -19,7 +19,7 @@ from cron.crontab.conflicts import deadline_with_retries_s
 from cron.crontab.jobs import default_deadline_s
 from cron.crontab.payload import dump_payload
 from cron.errors import InvalidInput, ScheduleError
-from cron.job import Job, Overlap, Retry
+from cron.job import Job, Overlap, Retry, retries_of
 from launcher.protocol.names import format_time
 from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
 
@@ -135,7 +135,7 @@ def _deadline(job: Job) -> str | None:
 def _retries(retry: Retry) -> Iterator[tuple[str, Any]]:
     if retry.tries > 1:
         usual = Retry()
-        yield "retries", retry.tries - 1
+        yield "retries", retries_of(retry.tries)
         is_usual = retry.backoff_ms == usual.backoff_ms
         yield "backoff", None if is_usual else _duration(retry.backoff_ms)
         is_usual = retry.backoff_max_ms == usual.backoff_max_ms

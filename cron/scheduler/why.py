@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from cron.job import Job, Overlap
+from cron.job import TRIES_UNLIMITED, Job, Overlap
 from cron.notes import sentence
 from cron.scheduler.gates import gate_of, note_of
 from cron.scheduler.policy import before_restore
@@ -179,7 +179,11 @@ def rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:
     if record.held_until_ms <= now_ms and row.not_before_ms > now_ms:
         until = f"until {format_time(-(-row.not_before_ms // 1000))}"
         if row.tries:
-            return f"it rests {until}: {row.tries} of {job.retry.tries} tries have failed"
+            is_bounded = job.retry.tries < TRIES_UNLIMITED
+            of_all = f" of {job.retry.tries}" if is_bounded else ""
+            verb = "has" if row.tries == 1 and not is_bounded else "have"
+            noun = "try" if row.tries == 1 and not is_bounded else "tries"
+            return f"it rests {until}: {row.tries}{of_all} {noun} {verb} failed"
         if job.work.handler:
             return f"it rests {until}: its handler asked for that, or an attempt was lost"
     return "a lost launch of the same job may be running until its executor's self-kill"

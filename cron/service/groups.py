@@ -27,6 +27,7 @@ from cron.state.commands import Command
 from cron.state.groups import CloseGroups, GroupClose, GroupRecord
 from cron.state.outcome import Verdict
 from cron.state.state import State
+from cron.state.tasks import defaults_in
 from launcher.protocol.names import short_job_name
 
 
@@ -90,7 +91,8 @@ async def close(replica: Replica, request: CloseGroupRequest) -> TaskGroupView:
         if hook is not None and hook.spec is not None:
             rest = tuple(one for one in hook.spec.after_any if one != name)
             spec = msgspec.structs.replace(hook.spec, after_any=rest)
-        return [CloseGroups((GroupClose(name, spec),), request.by)]
+        defaults = defaults_in(state.format) if spec is not None else None
+        return [CloseGroups((GroupClose(name, spec),), request.by, defaults)]
 
     if hook is not None:
         _raise(hook.error)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cron.calendar.duration import parse_duration
 from cron.crontab.jobfile import find_excess
-from cron.crontab.options import BACKOFF_S_MAX, PRIORITY_MAX, RETRIES_MAX
+from cron.crontab.options import BACKOFF_S_MAX, PRIORITY_MAX, RETRIES_MAX, read_retries
 from cron.errors import CrontabError, InvalidInput, LimitExceeded, Problem
 from cron.job import COMMAND, OnLost
 from cron.limits import (
@@ -68,6 +68,12 @@ def _number(low: int, high: int) -> Callable[[str, Any], int]:
     return read
 
 
+def _retries(key: str, value: Any) -> int:
+    if isinstance(value, str):
+        return read_retries(key, value)
+    return _number(0, RETRIES_MAX)(key, value) + 1
+
+
 def _seconds(low: int, high: int) -> Callable[[str, Any], int]:
     def read(key: str, value: Any) -> int:
         return parse_duration(_text(key, value), what=key, least_s=low, most_s=high)
@@ -87,7 +93,7 @@ def _choice(*words: str) -> Callable[[str, Any], int]:
 
 _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str, Any], Any]]]] = {
     "priority": ("priority", _number(0, PRIORITY_MAX)),
-    "retries": ("tries", lambda key, value: _number(0, RETRIES_MAX)(key, value) + 1),
+    "retries": ("tries", _retries),
     "backoff": ("backoff_ms", lambda key, value: 1000 * _seconds(1, BACKOFF_S_MAX)(key, value)),
     "deadline": ("deadline_s", _seconds(1, DEADLINE_S_MAX)),
     "timeout": ("timeout_s", _seconds(1, TIMEOUT_S_MAX)),
@@ -107,6 +113,8 @@ _QUEUE: Final[Mapping[str, tuple[str, Callable[[str, Any], Any]]]] = {
     ),
 }
 """Limits of a queue itself: each key with its field of QueueSpec."""
+DEFAULTS: Final = {key: field for key, (field, _) in _OPTIONS.items()}
+"""The fields of TaskOptions by their keys."""
 KEYS: Final = ("name", *_QUEUE, *_OPTIONS)
 
 

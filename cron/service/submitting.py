@@ -196,7 +196,8 @@ async def _commit(replica: Replica, items: Sequence[Handed], request: api.Submit
                 check_handler(state, item, is_within)
         sent[:] = [item for item in items if item.error is None]
         specs = tuple(item.spec for item in sent if item.spec is not None)
-        return [t.SubmitTasks(specs, request.by)] if specs else []
+        defaults = t.defaults_in(state.format)
+        return [t.SubmitTasks(specs, request.by, defaults)] if specs else []
 
     try:
         _, results = await replica.leader.submit(build)
@@ -258,7 +259,8 @@ async def _commit_again(replica: Replica, sent: Sequence[Handed], by: str) -> No
     names = [name for spec in specs for name in (*spec.after, *spec.after_any)]
     try:
         await spilled.bring_back(replica, [item.name for item in items] + names)
-        _, results = await replica.leader.append(t.SubmitTasks(specs, by))
+        defaults = t.defaults_in(replica.state.format)
+        _, results = await replica.leader.append(t.SubmitTasks(specs, by, defaults))
     except (Unavailable, NotNow, LimitExceeded) as error:
         for item in items:
             item.refuse(error, FULL_MS)

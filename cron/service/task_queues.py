@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from cron.access import names_within
 from cron.api.task_queues import (
     PutQueuesReport,
@@ -17,7 +19,7 @@ from cron.api.task_queues import (
 from cron.errors import Conflict, LimitExceeded, NotAllowed
 from cron.job import OnLost
 from cron.service import applying
-from cron.service.queue_file import read_queues
+from cron.service.queue_file import DEFAULTS, read_queues
 from cron.service.replica import Replica
 from cron.state import tasks as t
 from cron.state.outcome import Verdict
@@ -39,11 +41,12 @@ async def put(replica: Replica, request: PutQueuesRequest) -> PutQueuesReport:
         CrontabError, InvalidInput: the file has errors. Conflict: a queue is of another source.
         NotAllowed: a queue is not within what the caller may change.
     """
-    specs = read_queues(request.text, file=request.source)
+    read = read_queues(request.text, file=request.source)
     changes: list[QueueChange] = []
 
     def build() -> t.PutQueues | None:
         state = replica.state
+        specs = [_resolved(spec, state.format) for spec in read]
         changes[:] = _changes(state, request, specs)
         _check(state, request, changes)
         changed = {one.queue for one in changes if one.action in ("added", "changed")}
@@ -63,6 +66,14 @@ async def put(replica: Replica, request: PutQueuesRequest) -> PutQueuesReport:
     )
 
 
+def _resolved(spec: t.QueueSpec, format_: int) -> t.QueueSpec:
+    """Return a queue with all that its file leaves open, as the format of State says it."""
+    usual = t.defaults_in(format_)
+    if usual is None:
+        return spec
+    return msgspec.structs.replace(spec, defaults=t.with_defaults(spec.defaults, usual))
+
+
 def _changes(
     state: State, request: PutQueuesRequest, specs: Sequence[t.QueueSpec]
 ) -> Iterator[QueueChange]:
@@ -79,7 +90,8 @@ def _changes(
         ]
         if known.source != request.source:
             what.append("source")
-        yield QueueChange("changed" if what else "unchanged", spec.name, spec.handler, what)
+        note = _changed_defaults(known.defaults, spec.defaults)
+        yield QueueChange("changed" if what else "unchanged", spec.name, spec.handler, what, note)
     declared = {spec.name for spec in specs}
     for queue in state.queues.values() if request.prune else ():
         if queue.source == request.source and queue.name not in declared:
@@ -89,6 +101,14 @@ def _changes(
                 yield QueueChange("kept", queue.name, queue.handler, [], note)
             else:
                 yield QueueChange("removed", queue.name, queue.handler)
+
+
+def _changed_defaults(before: t.TaskOptions, after: t.TaskOptions) -> str:
+    """Return what tasks that say nothing do from now on, of all that changes, as the file says it.
+    A queue of an older format has other defaults than a new one, until it is applied again."""
+    old, new = (t.with_defaults(one, t.BEFORE) for one in (before, after))
+    pairs = {key: (getattr(old, field), getattr(new, field)) for key, field in DEFAULTS.items()}
+    return ", ".join(key for key, (was, will_be) in pairs.items() if was != will_be)
 
 
 def _check(state: State, request: PutQueuesRequest, changes: Sequence[QueueChange]) -> None:
@@ -118,7 +138,7 @@ async def listed(replica: Replica, query: TaskQueuesQuery) -> TaskQueuesReport:
 
 
 def _view(replica: Replica, queue: t.QueueRecord) -> TaskQueueView:
-    defaults, notes = queue.defaults, []
+    defaults, notes = t.defaults_of(queue), []
     if replica.leader.epoch is not None and not replica.intake.serves(queue.handler):
         notes.append(f"no worker serves {queue.handler}")
     if queue.waiting >= queue.waiting_max:
@@ -128,7 +148,7 @@ def _view(replica: Replica, queue: t.QueueRecord) -> TaskQueueView:
         queue,
         queue=queue.name,
         tenant=split_job_name(queue.name)[0],
-        on_lost=OnLost(defaults.on_lost).name.lower() if defaults.on_lost >= 0 else "",
+        on_lost=OnLost(defaults.on_lost).name.lower(),
         notes=notes,
         on_disk=queue.spilled,
     )

@@ -32,6 +32,7 @@ from cron.api.tasks import (
     show_iso_ms,
 )
 from cron.errors import InvalidInput, PositionGone, UnknownLaunch, UnknownQueue, UnknownTask
+from cron.job import OnLost
 from cron.launch_state import ACTIVE, LaunchState
 from cron.pace import in_turns
 from cron.scheduler.why import rest
@@ -42,7 +43,7 @@ from cron.service.task_feed import WHOLE
 from cron.state.chains import names_of, waits_for
 from cron.state.launch_row import LaunchRow
 from cron.state.state import State
-from cron.state.tasking import handler_of, priority_of
+from cron.state.tasking import handler_of, options_of
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import LaunchName, short_job_name, split_job_name
 
@@ -89,7 +90,7 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
     """Return a task as a list shows it."""
     queue = state.queues[task.queue]
     tenant, short = split_job_name(task.queue)
-    options, hold = task.options, state.holds.get(task.number)
+    options, hold = options_of(task, queue), state.holds.get(task.number)
     return TaskView(
         task=task.name,
         queue=short,
@@ -102,8 +103,8 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
         submitted_at=show_iso_ms(task.submitted_ms),
         ended_at=show_iso_ms(task.ended_ms),
         revision=task.revision,
-        priority=priority_of(task, queue),
-        collection=options.collection or queue.defaults.collection,
+        priority=options.priority,
+        collection=options.collection,
         labels=dict(options.labels),
         launch="" if task.never_ran else str(launch_of(task)),
         reason=task.reason.label if task.is_over else _rest_of(state, task, now_ms),
@@ -113,6 +114,11 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
         after=names_of(state, hold.after) if hold is not None else [],
         after_any=names_of(state, hold.after_any) if hold is not None else [],
         waits_for=0 if hold is None or hold.is_released else len(waits_for(state, hold)),
+        tries=options.tries,
+        backoff_ms=options.backoff_ms,
+        deadline_ms=options.deadline_s * 1000,
+        timeout_ms=options.timeout_s * 1000,
+        on_lost=OnLost(options.on_lost).name.lower(),
     )
 
 

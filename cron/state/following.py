@@ -12,7 +12,7 @@ from cron.state import tasks as t
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Part
-from cron.state.tasking import ACCEPTED, end_waiting, submit_one
+from cron.state.tasking import ACCEPTED, defaults_said, end_waiting, submit_one
 from launcher.protocol.names import TASK_MARK, short_job_name
 from launcher.protocol.status import Reason
 
@@ -55,11 +55,11 @@ def _release(context: Context, task: t.TaskRecord) -> Verdict:
 
 def close_groups(context: Context, command: groups.CloseGroups) -> Result:
     """Close groups, and submit their hooks; a verdict for each."""
-    by = command.by[:TASK_TEXT_CHARS_MAX]
-    return Result(ACCEPTED, tuple([_close(context, item, by) for item in command.items]))
+    by, defaults = command.by[:TASK_TEXT_CHARS_MAX], defaults_said(command.defaults)
+    return Result(ACCEPTED, tuple([_close(context, one, by, defaults) for one in command.items]))
 
 
-def _close(context: Context, item: groups.GroupClose, by: str) -> Verdict:
+def _close(context: Context, item: groups.GroupClose, by: str, defaults: t.TaskOptions) -> Verdict:
     table, hook = context.state.groups, item.hook
     group = table.get(item.name)
     if group is None:
@@ -80,7 +80,7 @@ def _close(context: Context, item: groups.GroupClose, by: str) -> Verdict:
     group = table.changeable(item.name)
     was_closed, group.is_closed = group.is_closed, True  # only a closed group can be followed
     hook = msgspec.structs.replace(hook, after_any=(*hook.after_any, item.name))
-    verdict = submit_one(context, hook, by)
+    verdict = submit_one(context, hook, by, defaults)
     if verdict not in (ACCEPTED, Verdict.ALREADY):
         group.is_closed = was_closed
         return verdict

@@ -24,6 +24,7 @@ _CALENDARS: Final = "calendars"
 _NOTES: Final = 11
 """The format that brought rows for changes of members and for restored cells."""
 _EXECUTORS: Final = "grants of executors"
+_DEFAULTS: Final = "what the log says of new queues"
 
 
 class Needed(NamedTuple):
@@ -81,6 +82,8 @@ def needed(command: c.Command) -> Needed:
     if isinstance(command, c.PutJobs):
         found = (one for job in command.jobs if (one := _of_job(job)))
         return max(found, key=lambda one: one.format, default=_EVERYWHERE)
+    if isinstance(command, tasks.SubmitTasks | groups.CloseGroups) and command.defaults:
+        return Needed(tasks.RESOLVED_FORMAT, _DEFAULTS)
     if isinstance(command, tasks.SubmitTasks):
         is_new = any(task.group or task.after or task.after_any for task in command.tasks)
         return Needed(_FIELDS, _GROUPS) if is_new else _EVERYWHERE

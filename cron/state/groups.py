@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from cron.state.tasks import TaskSpec
+from cron.state.tasks import TaskOptions, TaskSpec
 
 IDLE_MS: Final = 31 * 86_400_000
 """So long after its newest change an open group is closed, if all of its tasks are over."""
@@ -115,10 +115,12 @@ class GroupClose(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CloseGroups(msgspec.Struct, frozen=True, array_like=True, tag="close-groups"):
-    """Groups that take no more tasks; an item each. If a hook is refused, its group stays open."""
+    """Groups that take no more tasks; an item each. If a hook is refused, its group stays open.
+    `defaults` are as in SubmitTasks."""
 
     items: tuple[GroupClose, ...]
     by: str = ""
+    defaults: TaskOptions | None = None
 
 
 class ForgetGroups(msgspec.Struct, frozen=True, array_like=True, tag="forget-groups"):

@@ -57,7 +57,6 @@ DIGEST_BYTES: Final = 16
 _BACKOFF_MS_MAX: Final = 31 * 86_400_000
 _RATE_MAX: Final = 1_000_000
 _ON_LOST_MAX: Final = max(OnLost)
-_PRIORITY_DEFAULT: Final = 5
 _ONCE: Final = Schedule("")
 """The schedule of a task's job, which is never due by itself."""
 
@@ -68,12 +67,16 @@ _ONCE: Final = Schedule("")
 def submit(context: Context, command: t.SubmitTasks) -> Result:
     """Take tasks; a verdict for each. One that is known is answered and not repeated."""
     by = sys.intern(command.by[:TASK_TEXT_CHARS_MAX])  # equal ones of many tasks are kept once
-    items = tuple([submit_one(context, spec, by) for spec in command.tasks])
+    defaults = defaults_said(command.defaults)
+    items = tuple([submit_one(context, spec, by, defaults) for spec in command.tasks])
     return Result(ACCEPTED, items, number=context.state.task_numbers)
 
 
-def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
-    """Take a task, or answer why not; nothing has changed then."""
+def submit_one(
+    context: Context, spec: t.TaskSpec, by: str, defaults: t.TaskOptions = t.NO_OPTIONS
+) -> Verdict:
+    """Take a task, or answer why not; nothing has changed then. `defaults` are those of its queue,
+    if it makes one."""
     state = context.state
     tasks, options, at_ms = state.tasks, spec.options, context.at_ms
     queue = state.queues.get(spec.queue)
@@ -99,7 +102,7 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
             return Verdict.UNKNOWN_QUEUE
         if len(state.queues) >= QUEUES_MAX:
             return Verdict.TOO_MANY
-        queue = t.QueueRecord(spec.queue, spec.options.handler, revision=context.index)
+        queue = t.QueueRecord(spec.queue, spec.options.handler, defaults, revision=context.index)
         state.queues[queue.name] = queue
     elif queue.waiting >= queue.waiting_max:
         return Verdict.QUEUE_FULL
@@ -203,6 +206,11 @@ def _kept(options: t.TaskOptions, handler: str) -> tuple[bool, t.TaskOptions | N
     keeps of them: None where all are the default ones. The tasks of a program have few of them."""
     own = msgspec.structs.replace(options, handler="") if options.handler == handler else options
     return _are_sound(options), None if own == t.NO_OPTIONS else own
+
+
+def defaults_said(options: t.TaskOptions | None) -> t.TaskOptions:
+    """Return what a command says of the queues that it makes; nothing where it cannot be."""
+    return options if options is not None and _are_sound(options) else t.NO_OPTIONS
 
 
 def _are_sound(options: t.TaskOptions) -> bool:
@@ -393,12 +401,8 @@ def job_of(
 ) -> Job:
     """Return the job that a task becomes: what its own options leave open is as its queue says.
     `results` are those of the tasks that it follows."""
-    own, default, on_lost = task.options, queue.defaults, on_lost_of(task, queue)
-    usual = Retry()
-    retry = Retry(
-        own.tries or default.tries or usual.tries,
-        own.backoff_ms or default.backoff_ms or usual.backoff_ms,
-    )
+    own = options_of(task, queue)
+    on_lost = OnLost(own.on_lost)
     return Job(
         task.name,
         _ONCE,
@@ -406,18 +410,23 @@ def job_of(
             (),
             handler=handler_of(task, queue),
             payload=task.payload,
-            timeout_ms=(own.timeout_s or default.timeout_s) * 1000,
+            timeout_ms=own.timeout_s * 1000,
             guarded=on_lost is OnLost.RETRY,
-            priority=priority_of(task, queue),
+            priority=own.priority,
             results=results,
             labels=own.labels,
             traceparent=own.traceparent,
         ),
         on_lost=on_lost,
-        deadline_s=deadline_s_of(task, queue),
-        retry=retry,
-        collection=own.collection or default.collection,
+        deadline_s=own.deadline_s,
+        retry=Retry(own.tries, own.backoff_ms),
+        collection=own.collection,
     )
+
+
+def options_of(task: t.TaskRecord, queue: t.QueueRecord) -> t.TaskOptions:
+    """Return how a task runs: as it says, else as its queue does."""
+    return t.with_defaults(task.options, t.defaults_of(queue))
 
 
 def handler_of(task: t.TaskRecord, queue: t.QueueRecord) -> str:
@@ -428,7 +437,7 @@ def handler_of(task: t.TaskRecord, queue: t.QueueRecord) -> str:
 def priority_of(task: t.TaskRecord, queue: t.QueueRecord) -> int:
     """Return the priority of a task, 0 (first) to 9."""
     own, default = task.options.priority, queue.defaults.priority
-    return own if own >= 0 else default if default >= 0 else _PRIORITY_DEFAULT
+    return own if own >= 0 else default if default >= 0 else t.PRIORITY_USUAL
 
 
 def on_lost_of(task: t.TaskRecord, queue: t.QueueRecord) -> OnLost:

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cron.errors import invariant
-from cron.job import OnLost
+from cron.job import TRIES_UNLIMITED, OnLost, Retry
 from cron.launch_state import LaunchState
+from cron.limits import DEADLINE_S_MAX
 from launcher.protocol.names import TASK_MARK
 from launcher.protocol.status import Reason
 
@@ -37,6 +38,9 @@ LOST: Final = LaunchState.LOST
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 _WITHOUT_LAUNCH: Final = (Reason.CANCELLED, Reason.PREDECESSOR)
 _FAILURES: Final = (LaunchState.FAILED, LaunchState.LOST)
+PRIORITY_USUAL: Final = 5
+RESOLVED_FORMAT: Final = 12
+"""The format from which the log says what a queue's tasks do that nobody has said."""
 REMEMBER_S: Final = 86_400
 """How long the key of a task is remembered after its end, unless its queue says longer."""
 REMEMBER_S_MAX: Final = 366 * 86_400
@@ -64,6 +68,53 @@ class TaskOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 NO_OPTIONS: Final = TaskOptions()
+AT_LEAST_ONCE: Final = TaskOptions(
+    priority=PRIORITY_USUAL,
+    tries=TRIES_UNLIMITED,
+    backoff_ms=1_000,
+    deadline_s=DEADLINE_S_MAX,
+    on_lost=OnLost.RETRY,
+)
+"""What a queue that is made or declared from format 12 on says of all that nobody has said: its
+tasks are tried until they succeed, fail for good, or their deadline is over. The leader writes it
+into the log. A queue of an older entry has 0 and -1 there, which mean what they always meant: one
+try (`defaults_of`)."""
+BEFORE: Final = TaskOptions(
+    priority=PRIORITY_USUAL,
+    tries=Retry().tries,
+    backoff_ms=Retry().backoff_ms,
+    deadline_s=DEADLINE_S_MAX,
+    on_lost=OnLost.SKIP,
+)
+"""What 0 and -1 mean in the options of a queue: at most one try, as of jobs."""
+
+
+def with_defaults(said: TaskOptions, usual: TaskOptions) -> TaskOptions:
+    """Return options in which 0, "" and -1 are as `usual` has them; labels and the trace are of a
+    task alone."""
+    return TaskOptions(
+        said.handler,
+        said.priority if said.priority >= 0 else usual.priority,
+        said.tries or usual.tries,
+        said.backoff_ms or usual.backoff_ms,
+        said.deadline_s or usual.deadline_s,
+        said.timeout_s or usual.timeout_s,
+        said.collection or usual.collection,
+        said.on_lost if said.on_lost >= 0 else usual.on_lost,
+        said.labels,
+        said.traceparent,
+    )
+
+
+def defaults_of(queue: QueueRecord) -> TaskOptions:
+    """Return what a queue says of its tasks, with all that it leaves open."""
+    return with_defaults(queue.defaults, BEFORE)
+
+
+def defaults_in(format_: int) -> TaskOptions | None:
+    """Return what a leader writes into queues that are made or declared in a format of State; None
+    in older ones, where it leaves that open."""
+    return AT_LEAST_ONCE if format_ >= RESOLVED_FORMAT else None
 
 
 def tenant_of(name: str) -> str:
@@ -437,10 +488,12 @@ class TaskTable(Mapping[str, TaskRecord]):
 
 class SubmitTasks(msgspec.Struct, frozen=True, array_like=True, tag="submit-tasks"):
     """Tasks that programs hand over, each by itself; an item each. A queue that is not there is
-    made where the task names a handler."""
+    made where the task names a handler; `defaults` are those of queues that are made so, None in
+    formats before 12."""
 
     tasks: tuple[TaskSpec, ...]
     by: str = ""
+    defaults: TaskOptions | None = None
 
 
 class CancelTasks(msgspec.Struct, frozen=True, array_like=True, tag="cancel-tasks"):

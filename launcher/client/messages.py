@@ -83,7 +83,8 @@ class TaskView(msgspec.Struct, kw_only=True):
 
     `state` is waiting, due, running, succeeded, failed, cancelled, skipped or lost. `attempts` are
     as `raftcron show` has them, `result` is the text that the handler returned. While it waits,
-    `after` and `after_any` name what it comes after, and `waits_for` of these are not over.
+    `after` and `after_any` name what it comes after, and `waits_for` of these are not over. It has
+    at most `tries` attempts, or goes on until its deadline, where these are TRIES_UNLIMITED.
     """
 
     task: str
@@ -109,6 +110,11 @@ class TaskView(msgspec.Struct, kw_only=True):
     after: list[str] = []
     after_any: list[str] = []
     waits_for: int = 0
+    tries: int = 0
+    backoff_ms: int = 0
+    deadline_ms: int = 0
+    timeout_ms: int = 0
+    on_lost: str = ""
 
     @property
     def is_over(self) -> bool:

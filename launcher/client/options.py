@@ -21,6 +21,9 @@ HandlerName: TypeAlias = str | Callable[..., Any]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_AHEAD_MAX: Final = 3_650
+UNLIMITED: Final = "unlimited"
+TRIES_UNLIMITED: Final = 999_999_999
+"""As the cell calls and counts retries that go on until the deadline."""
 _LENGTHS: Final = ("backoff", "deadline", "timeout")
 _TEXTS: Final = ("key", "queue", "tenant", "collection", "on_lost", "traceparent")
 
@@ -30,7 +33,8 @@ class Options(TypedDict, total=False):
 
     `delay` is a length from now, `at` an aware datetime or an ISO text with a zone. `key` makes
     repeats safe: the same key and content is the same task. `retries` counts attempts after the
-    first one, `tries` all. `timeout` limits one attempt. `deadline` is how long after its time the
+    first one, `tries` all; `retries="unlimited"` goes on until the deadline. `timeout` limits one
+    attempt. `deadline` is how long after its time the
     task, or another attempt of it, may begin. Lengths are seconds, texts such as "10ms" or "5m", or
     timedeltas. `after` are tasks and groups, or their names: the task is due once all of them have
     succeeded, and cancelled if one ends otherwise. It does not matter how those of `after_any` end.
@@ -43,7 +47,7 @@ class Options(TypedDict, total=False):
     tenant: str | None
     priority: int | None
     tries: int | None
-    retries: int | None
+    retries: int | str | None
     backoff: Length | None
     deadline: Length | None
     timeout: Length | None
@@ -81,11 +85,11 @@ def submission(
     if not name and "queue" not in said:
         raise BadTask("a task needs a handler or a queue", 'submit("billing.invoice", payload)')
     fields: dict[str, Any] = {name: _text(name, said[name]) for name in _TEXTS if name in said}
-    for each in ("priority", "tries"):
-        if each in said:
-            fields[each] = _number(each, said[each])
+    fields |= {each: _number(each, said[each]) for each in ("priority", "tries") if each in said}
     if "retries" in said:
-        fields["tries"] = _tries_of(said)
+        if "tries" in said:
+            raise BadTask("retries and tries say the same", "leave one out: retries=0 is tries=1")
+        fields["tries"] = tries_of(said["retries"])
     for each in _LENGTHS:
         if each in said:
             fields[f"{each}_ms"] = _length(each, said[each], 366)
@@ -218,11 +222,15 @@ def _number(what: str, number: Any) -> int:
     return number
 
 
-def _tries_of(said: dict[str, Any]) -> int:
-    """The attempts that `retries` means: an older cell knows no other word."""
-    retries = _number("retries", said["retries"])
-    if "tries" in said:
-        raise BadTask("retries and tries say the same", "leave one out: retries=0 is tries=1")
+def tries_of(said: Any) -> int:
+    """The attempts that `retries` means: an older cell knows no other word.
+
+    Raises:
+        BadTask: it is neither a number nor `unlimited`.
+    """
+    if said == UNLIMITED:
+        return TRIES_UNLIMITED
+    retries = _number("retries", said)
     if retries < 0:
         raise BadTask(f"retries: {retries} is below 0")
     return retries + 1

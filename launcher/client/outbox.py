@@ -23,7 +23,7 @@ import msgspec
 
 from launcher.client.errors import BadTask
 from launcher.client.messages import Submission
-from launcher.client.options import HandlerName, Options, submission
+from launcher.client.options import HandlerName, Options, submission, tries_of
 from launcher.clock import wall_ms
 
 TABLE: Final = "raftcron_outbox"
@@ -137,10 +137,10 @@ def read_row(key: str, task: str) -> Submission:
         fields["key"] = msgspec.Raw(msgspec.json.encode(key))
         fields.setdefault("payload", msgspec.Raw(b"null"))
         if "retries" in fields and "tries" not in fields:
-            retries = msgspec.json.decode(fields.pop("retries"), type=int)
-            fields["tries"] = msgspec.Raw(str(retries + 1).encode())
+            tries = tries_of(msgspec.json.decode(fields.pop("retries")))
+            fields["tries"] = msgspec.Raw(str(tries).encode())
         return msgspec.json.decode(msgspec.json.encode(fields), type=Submission)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, BadTask) as error:
         raise BadTask(f"the row is no task: {error}") from error
 
 

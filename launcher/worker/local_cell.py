@@ -30,6 +30,7 @@ from launcher.client.messages import (
     TaskView,
     Verdict,
 )
+from launcher.client.options import TRIES_UNLIMITED
 from launcher.clock import wall_ms
 from launcher.lengths import Length, length_ms
 from launcher.worker.local_chains import Chains, full_name, group_of, in_order
@@ -38,7 +39,12 @@ from launcher.worker.testing import Ran, run
 from launcher.worker.wire import Result
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-RUNS_MAX: Final = 1_000
+_BACKOFF_MS: Final = 1_000
+_BACKOFF_MS_MAX: Final = 3_600_000
+_DEADLINE_MS: Final = 31 * 86_400_000
+"""As a queue of a cell has them: a task is tried until it succeeds, fails for good, or its deadline
+is over, after a second, then twice as long each time, up to an hour."""
+RUNS_MAX: Final = 10_000
 """Attempts of one `advance`: more of them are a handler that submits itself for ever."""
 CHANGES_KEPT: Final = 100_000
 """Changes that `watch` can tell of."""
@@ -217,6 +223,11 @@ class LocalCell:
             after=[full_name(other) for other in one.after],
             after_any=[full_name(other) for other in one.after_any],
             waits_for=self._chains.left(one),
+            tries=one.tries or TRIES_UNLIMITED,
+            backoff_ms=one.backoff_ms or _BACKOFF_MS,
+            deadline_ms=one.deadline_ms or _DEADLINE_MS,
+            timeout_ms=one.timeout_ms,
+            on_lost=one.on_lost or "retry",
         )
         self._held[name] = self._waits[name] = held = _Held(one, view, due_ms)
         self._changes.note(view)
@@ -394,14 +405,17 @@ class LocalCell:
         results = self._chains.results(one)
         ran = _ran(handler.function if handler else one.handler, held, results)
         held.runs = [*held.runs, ran]
-        wait_ms = round((ran.after or 0) * 1000) or one.backoff_ms
+        view = held.view
+        rest_ms = min(view.backoff_ms << min(held.tries - 1, 32), _BACKOFF_MS_MAX)
+        wait_ms = round((ran.after or 0) * 1000) or rest_ms
         if ran.outcome is Result.SNOOZE:
             held.tries -= 1
         is_again = ran.outcome is Result.SNOOZE or (
-            ran.outcome in (Result.RETRY, Result.RAISED) and held.tries < one.tries
+            ran.outcome in (Result.RETRY, Result.RAISED) and held.tries < view.tries
         )
-        if is_again:
-            held.due_ms = self._now_ms + max(1, wait_ms)
+        again_ms = self._now_ms + max(1, wait_ms)
+        if is_again and again_ms < view.at_ms + view.deadline_ms:
+            held.due_ms = again_ms
             self._show(held, state="waiting")
         else:
             state = "succeeded" if ran.succeeded else "failed"

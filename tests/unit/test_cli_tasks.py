@@ -104,6 +104,7 @@ def asked(backend: FakeBackend, method: str) -> Any:
           "timeout_ms": 300_000}),
         ("--retries 0", {"tries": 1}),
         ("--retries 4", {"tries": 5}),
+        ("--retries unlimited", {"tries": 999_999_999}),
         (f"--traceparent 00-{'a' * 32}-{'b' * 16}-01",
          {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}),
         ("--collection import --on-lost retry --label order=4711 --label a/b=c=d",

@@ -47,6 +47,12 @@ def flaky(payload: dict[str, int], context: Context) -> None:
         raise Retry("1m", "not yet")
 
 
+@registry.handler("bug")
+def bug(payload: dict[str, int], context: Context) -> None:
+    if context.attempt < payload["ends"]:
+        raise ValueError("oh")
+
+
 @registry.handler("slow")
 async def slow(payload: str) -> str:
     return payload.upper()
@@ -305,3 +311,22 @@ def test_tasks_are_listed_and_cancelled_by_a_filter(cell):
     assert [one.key for one in client.list(group="g", state="waiting")] == ["y1"]
     assert client.cancel_all(queue="mail.send", prefix="y") == 1
     assert kept.get().state == "waiting"
+
+
+def test_a_task_that_says_nothing_is_tried_until_it_succeeds(cell):
+    task = bug.submit({"ends": 4})
+    assert (task.get().state, len(cell.runs(task))) == ("waiting", 1)
+    cell.advance("3s")
+    assert len(cell.runs(task)) == 3, "after 1 s, then after 2 s"
+    cell.advance("4s")
+    assert task.get().succeeded
+
+
+def test_a_task_that_never_succeeds_ends_with_its_deadline(cell):
+    task = bug.submit({"ends": 99}, deadline="10s")
+    cell.run_all()
+    assert (task.get().state, len(cell.runs(task))) == ("failed", 4), "at 0, 1, 3 and 7 s"
+    forever = bug.submit({"ends": 9_999})
+    cell.run_all()
+    assert forever.get().state == "failed"
+    assert len(cell.runs(forever)) > 31 * 24, "31 days, and then it is over"

@@ -80,6 +80,8 @@ NEW: Final[list[c.Command]] = [
     c.PutJobs("crontab", 0, 0, (job("two", work=WorkSpec((), secrets=(("A", "x"),))),)),
     c.PutJobs("crontab", 0, 0, (job("two", pause_after=3),)),
     c.PutJobs("crontab", 0, 0, (job("two", jitter_s=60),)),
+    tasks.SubmitTasks((TASK,), "shop", tasks.AT_LEAST_ONCE),
+    groups.CloseGroups((groups.GroupClose("default/all", TASK),), "shop", tasks.AT_LEAST_ONCE),
 ]
 
 
@@ -97,7 +99,7 @@ def test_every_command_that_came_later_has_its_format() -> None:
 
 
 def test_what_an_older_release_would_ignore_needs_a_later_format_too() -> None:
-    assert {needed(one).format for one in NEW} == {9, 10, 11}
+    assert {needed(one).format for one in NEW} == {9, 10, 11, 12}
     old: list[c.Command] = [
         c.PutJobs("crontab", 0, 0, (job("one"),)),
         tasks.SubmitTasks((TASK,)),

@@ -46,7 +46,7 @@ _KINDS: Final = {
 
 _FILTERS: Final = (
     "instant", "iso", "minute", "duration", "size", "number", "short", "mark", "machine_time",
-    "job_link", "launch_link", "state_word", "cut", "group_link", "job_of",
+    "job_link", "launch_link", "state_word", "cut", "group_link", "job_of", "tries",
 )  # fmt: skip
 
 

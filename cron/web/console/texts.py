@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from markupsafe import escape
 
+from cron.job import TRIES_UNLIMITED
 from launcher.protocol.names import short_job_name
 
 MINUTE_S: Final = 60
@@ -104,6 +105,11 @@ def duration(ms: float) -> str:
             more = f" {rest // under} {name}" if rest // under else ""
             return f"{seconds // size} {unit}{more}"
     return f"{seconds} s"
+
+
+def tries(count: int) -> str:
+    """Return how many tries a launch has; of so many that its deadline alone ends them, that."""
+    return "until its deadline" if count >= TRIES_UNLIMITED else number(count)
 
 
 def ago(at_ms: int, now_ms: int) -> str:
