@@ -79,12 +79,7 @@ def apply_command(
         report = client.ask(table.PUT_JOBS, request)
         if report.left:
             report = _remove_left(settings, client, report)
-    for problem in report.problems:
-        render.problem(problem, to_stderr=True)
-    if settings.is_json:
-        render.json_lines(change_row(change, report) for change in report.changes)
-    else:
-        show_report(report)
+    show_applied(settings, report)
 
 
 def _is_agreed(settings: Settings, client: Client, request: ApplyRequest) -> bool:
@@ -155,6 +150,16 @@ def change_row(change: JobChange, report: ApplyReport) -> render.JsonRow:
         "default_zone": report.zone,
         "applied": report.applied,
     }
+
+
+def show_applied(settings: Settings, report: ApplyReport) -> None:
+    """Print what an apply warns of, and what it changed."""
+    for problem in report.problems:
+        render.problem(problem, to_stderr=True)
+    if settings.is_json:
+        render.json_lines(change_row(change, report) for change in report.changes)
+    else:
+        show_report(report)
 
 
 def show_report(report: ApplyReport) -> None:

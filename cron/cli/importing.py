@@ -12,7 +12,7 @@ from cron.api import table
 from cron.api.jobs import ApplyRequest, SourceFile
 from cron.cli import render
 from cron.cli.app import Group
-from cron.cli.crontabs import read_source, show_report
+from cron.cli.crontabs import read_source, show_applied
 from cron.cli.options import Settings, asks_cell, cell_options, together
 from cron.errors import InvalidInput, LimitExceeded, Unavailable
 from cron.limits import CRONTAB_BYTES_MAX
@@ -63,8 +63,8 @@ def kubernetes_command(
     """
     from cron.crontab.import_kubernetes import import_kubernetes
 
-    documents = _documents(read_source(file))
-    _show(settings, import_kubernetes(documents), source or "kubernetes", is_applied=is_applied)
+    imported = import_kubernetes(_documents(read_source(file)), file=file)
+    _show(settings, imported, source or "kubernetes", is_applied=is_applied)
 
 
 @import_command.command("systemd")
@@ -168,21 +168,32 @@ def _documents(file: SourceFile) -> list[Any]:
     Raises:
         InvalidInput: it is neither, or YAML cannot be read here.
     """
-    import json
+    from cron.crontab.located import Fields, read_json
 
-    text = file.content.decode("utf-8", "replace")
+    text = file.content.decode("utf-8-sig", "replace")
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return [json.loads(text)]
-        except ValueError as error:
+            return list(read_json(text))
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"{file.name} is not JSON: {error}") from error
     hint = f"kubectl create --dry-run=client -o json -f {file.name}"
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError as error:
         raise InvalidInput(f"{file.name} is YAML, and PyYAML is not installed", hint) from error
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Makes objects that know the lines of their keys."""
+
+    def construct(loader: Loader, node: Any) -> Fields:
+        fields = Fields(loader.construct_mapping(node, deep=True))
+        fields.line = node.start_mark.line + 1
+        fields.lines = {str(key.value): key.start_mark.line + 1 for key, _ in node.value}
+        return fields
+
+    Loader.add_constructor("tag:yaml.org,2002:map", construct)
     try:
-        return list(yaml.safe_load_all(text))
+        return list(yaml.load_all(text, Loader))
     except (yaml.YAMLError, RecursionError) as error:
         raise InvalidInput(f"{file.name} is not YAML: {error}", hint) from error
 
@@ -208,4 +219,4 @@ def _show(settings: Settings, imported: Any, source: str, *, is_applied: bool) -
     elif imported.tables:
         file = SourceFile(f"{source}.toml", imported.text.encode())
         report = settings.ask(table.PUT_JOBS, ApplyRequest(files=[file], source=source))
-        show_report(report)
+        show_applied(settings, report)

@@ -1,6 +1,6 @@
 """CronJobs of Kubernetes (batch/v1), as documents that are parsed already.
 
-A job is imported if its command is known here. Each key of a CronJob is in `_KEYS`. Times that
+A job is imported if its command is known here. `KEYS` has each key of a CronJob. Times that
 Kubernetes counts from the start of a Job, which has several attempts, are options of ours only as
 far as both mean the same: see `_times`.
 """
@@ -10,11 +10,24 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from cron.calendar.duration import format_duration
-from cron.crontab.imported import NOT_OF_ITS_FORM, Imported, plain_name
+from cron.crontab.imported import (
+    NOT_OF_ITS_FORM,
+    NOWHERE,
+    Found,
+    Imported,
+    Key,
+    Place,
+    Treatment,
+    keys,
+    plain_name,
+)
 from cron.crontab.kubernetes_values import pieces, quantity
+from cron.crontab.located import place_of
 from cron.crontab.options import CPUS_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RETRIES_MAX
 from cron.crontab.robfig import differs_at_shifts, read_robfig
 from cron.errors import InvalidInput
@@ -26,94 +39,112 @@ _FIRST_REST_S: Final = 10
 _REST_MAX_S: Final = {"Never": 600, "OnFailure": 300}
 """The longest delay before a retry: of the controller, which makes a new pod, and of the kubelet,
 which starts the container again."""
+_SECONDS: Final = ("startingDeadlineSeconds", "activeDeadlineSeconds")
 
-_CARRIED: Final = "carried"
-_NOTED: Final = "noted"
-_IRRELEVANT: Final = "irrelevant"
-_KEYS: Final[dict[str, dict[str, str]]] = {
-    "CronJob": {
-        **dict.fromkeys(("metadata", "spec"), _CARRIED),
-        **dict.fromkeys(("apiVersion", "kind", "status"), _IRRELEVANT),
-    },
-    "spec": {
-        **dict.fromkeys(
-            (
-                *("schedule", "timeZone", "concurrencyPolicy", "startingDeadlineSeconds"),
-                *("suspend", "jobTemplate"),
-            ),
-            _CARRIED,
-        ),
-        **dict.fromkeys(("successfulJobsHistoryLimit", "failedJobsHistoryLimit"), _IRRELEVANT),
-    },
-    "jobTemplate": {"spec": _CARRIED, "metadata": _IRRELEVANT},
-    "jobTemplate.spec": {
-        **dict.fromkeys(
-            (
-                *("template", "backoffLimit", "activeDeadlineSeconds", "completions"),
-                *("parallelism", "suspend"),
-            ),
-            _CARRIED,
-        ),
-        **dict.fromkeys(
-            (
-                *("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "managedBy"),
-                *("maxFailedIndexes", "completionMode", "podReplacementPolicy"),
-            ),
-            _NOTED,
-        ),
-        **dict.fromkeys(("ttlSecondsAfterFinished", "selector", "manualSelector"), _IRRELEVANT),
-    },
-    "template": {"spec": _CARRIED, "metadata": _IRRELEVANT},
-    "template.spec": {
-        **dict.fromkeys(
-            ("activeDeadlineSeconds", "containers", "restartPolicy", "enableServiceLinks"), _CARRIED
-        ),
-        **dict.fromkeys(
-            (
-                *("affinity", "dnsConfig", "dnsPolicy", "hostAliases"),
-                *("hostIPC", "hostNetwork", "hostPID", "hostUsers", "hostname", "initContainers"),
-                *("ephemeralContainers", "nodeName", "nodeSelector", "os", "overhead"),
-                *("preemptionPolicy", "priority", "priorityClassName", "resourceClaims"),
-                *("resources", "runtimeClassName", "securityContext", "serviceAccount"),
-                *("serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain"),
-                *("terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints"),
-                *("volumes", "hostnameOverride", "workloadRef"),
-            ),
-            _NOTED,
-        ),
-        **dict.fromkeys(
-            (
-                *("automountServiceAccountToken", "imagePullSecrets", "readinessGates"),
-                *("schedulerName", "schedulingGates"),
-            ),
-            _IRRELEVANT,
-        ),
-    },
-    "container": {
-        **dict.fromkeys(
-            ("image", "command", "args", "workingDir", "env", "envFrom", "resources"), _CARRIED
-        ),
-        **dict.fromkeys(
-            (
-                *("lifecycle", "livenessProbe", "ports", "readinessProbe", "restartPolicy"),
-                *("restartPolicyRules", "securityContext", "startupProbe", "stdin", "stdinOnce"),
-                *("tty", "volumeDevices", "volumeMounts"),
-            ),
-            _NOTED,
-        ),
-        **dict.fromkeys(
-            (
-                *("name", "imagePullPolicy", "resizePolicy", "terminationMessagePath"),
-                *("terminationMessagePolicy",),
-            ),
-            _IRRELEVANT,
-        ),
-    },
-    "limits": dict.fromkeys(("cpu", "memory"), _CARRIED)
-    | dict.fromkeys(("ephemeral-storage",), _NOTED),
+
+def _of(part: str, treatment: Treatment, why: str, *names: str) -> dict[str, Key]:
+    return keys(treatment, why, *(f"{part}.{name}" for name in names))
+
+
+_ONE_COMMAND: Final = "a job has one command, on an executor's host"
+_NO_CONTAINER: Final = "there is no container here"
+_OF_CLUSTER: Final = "it is about the objects of the cluster"
+KEYS: Final[dict[str, Key]] = {
+    **_of("CronJob", Treatment.CARRIED, "name and tenant", "metadata", "spec"),
+    **_of("CronJob", Treatment.IRRELEVANT, _OF_CLUSTER, "apiVersion", "kind", "status"),
+    **_of("spec", Treatment.CARRIED, "schedule and zone", "schedule", "timeZone"),
+    **_of("spec", Treatment.CARRIED, "overlap", "concurrencyPolicy"),
+    **_of("spec", Treatment.CARRIED, "deadline", "startingDeadlineSeconds"),
+    **_of("spec", Treatment.CARRIED, "paused", "suspend"),
+    **_of("spec", Treatment.CARRIED, "see jobTemplate", "jobTemplate"),
+    **_of(
+        *("spec", Treatment.IRRELEVANT, _OF_CLUSTER),
+        *("successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
+    ),
+    **_of("jobTemplate", Treatment.CARRIED, "see jobTemplate.spec", "spec"),
+    **_of("jobTemplate", Treatment.IRRELEVANT, _OF_CLUSTER, "metadata"),
+    **_of("jobTemplate.spec", Treatment.CARRIED, "see template", "template"),
+    **_of("jobTemplate.spec", Treatment.CARRIED, "retries", "backoffLimit"),
+    **_of("jobTemplate.spec", Treatment.CARRIED, "timeout", "activeDeadlineSeconds"),
+    **_of("jobTemplate.spec", Treatment.CARRIED, "paused", "suspend"),
+    **_of(
+        *("jobTemplate.spec", Treatment.CARRIED, "1, and a note for more"),
+        *("completions", "parallelism"),
+    ),
+    **_of(
+        *("jobTemplate.spec", Treatment.NOTED, "write retry-on or fatal-on for exit codes"),
+        *("podFailurePolicy",),
+    ),
+    **_of(
+        *("jobTemplate.spec", Treatment.NOTED, "the command runs once here"),
+        *("successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "completionMode"),
+    ),
+    **_of(*("jobTemplate.spec", Treatment.NOTED, "another controller runs it there"), "managedBy"),
+    **_of(
+        *("jobTemplate.spec", Treatment.IRRELEVANT, _OF_CLUSTER, "ttlSecondsAfterFinished"),
+        *("selector", "manualSelector", "podReplacementPolicy"),
+    ),
+    **_of("template", Treatment.CARRIED, "see template.spec", "spec"),
+    **_of("template", Treatment.IRRELEVANT, _OF_CLUSTER, "metadata"),
+    **_of("template.spec", Treatment.CARRIED, "the first one", "containers"),
+    **_of("template.spec", Treatment.CARRIED, "backoff-max", "restartPolicy"),
+    **_of("template.spec", Treatment.CARRIED, "timeout", "activeDeadlineSeconds"),
+    **_of("template.spec", Treatment.NOTED, _ONE_COMMAND, "initContainers", "ephemeralContainers"),
+    **_of(
+        *("template.spec", Treatment.NOTED, "write where= with labels of executors"),
+        *("affinity", "nodeName", "nodeSelector", "os", "runtimeClassName", "tolerations"),
+        "topologySpreadConstraints",
+    ),
+    **_of(
+        *("template.spec", Treatment.NOTED, "write priority="),
+        *("preemptionPolicy", "priority", "priorityClassName"),
+    ),
+    **_of(
+        *("template.spec", Treatment.NOTED, "term_grace_ms of the executor says it here"),
+        "terminationGracePeriodSeconds",
+    ),
+    **_of(
+        *("template.spec", Treatment.NOTED, "the command has the host's own here"),
+        *("dnsConfig", "dnsPolicy", "hostAliases", "hostIPC", "hostNetwork", "hostPID"),
+        *("hostUsers", "hostname", "hostnameOverride", "setHostnameAsFQDN", "subdomain"),
+        *("securityContext", "serviceAccount", "serviceAccountName", "shareProcessNamespace"),
+        *("volumes", "overhead", "resourceClaims", "resources", "workloadRef"),
+    ),
+    **_of(
+        *("template.spec", Treatment.IRRELEVANT, _OF_CLUSTER),
+        *("automountServiceAccountToken", "enableServiceLinks", "imagePullSecrets"),
+        *("readinessGates", "schedulerName", "schedulingGates"),
+    ),
+    **_of("container", Treatment.CARRIED, "command", "command", "args"),
+    **_of("container", Treatment.CARRIED, "env and secret", "env"),
+    **_of("container", Treatment.CARRIED, "cwd", "workingDir"),
+    **_of("container", Treatment.CARRIED, "see resources", "resources"),
+    **_of(*("container", Treatment.NOTED, "the command runs on an executor's host"), "image"),
+    **_of(
+        *("container", Treatment.NOTED, "write these variables of a ConfigMap or Secret into env"),
+        "envFrom",
+    ),
+    **_of(
+        *("container", Treatment.NOTED, _NO_CONTAINER, "lifecycle", "livenessProbe", "ports"),
+        *("readinessProbe", "restartPolicy", "restartPolicyRules", "securityContext"),
+        *("startupProbe", "stdin", "stdinOnce", "tty", "volumeDevices", "volumeMounts"),
+    ),
+    **_of(
+        *("container", Treatment.IRRELEVANT, _NO_CONTAINER, "name", "imagePullPolicy"),
+        *("resizePolicy", "terminationMessagePath", "terminationMessagePolicy"),
+    ),
+    **_of("resources", Treatment.CARRIED, "see limits", "limits"),
+    **_of(
+        *("resources", Treatment.NOTED, "executors do not reserve what is not a limit"),
+        *("requests", "claims"),
+    ),
+    **_of("limits", Treatment.CARRIED, "cpu", "cpu"),
+    **_of("limits", Treatment.CARRIED, "memory", "memory"),
+    **_of("limits", Treatment.NOTED, "only cpu and memory are limited", "ephemeral-storage"),
+    **_of("env", Treatment.CARRIED, "env and secret", "name", "value", "valueFrom"),
 }
-"""Each key of a CronJob. A key that is noted does not matter where it is empty; one that is in none
-of these tables is noted as well."""
+"""Each key of a CronJob, by the part that it is in. A key that is noted does not matter where it is
+empty; one that is in no row is noted even then."""
 _DEFAULTS: Final = {"dnsPolicy": "ClusterFirst", "completionMode": "NonIndexed"}
 """Values of noted keys that the API server writes itself, and that change nothing."""
 _SERVICE: Final = re.compile(r"[A-Z0-9_]+_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT(?:_\d+_\w+)?)")
@@ -121,14 +152,14 @@ _SERVICE: Final = re.compile(r"[A-Z0-9_]+_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT(?
 _KEY_OF_MAP: Final = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
 
 
-class _Variables(NamedTuple):
-    """The variables of a container: those with values, and of the secrets that they are."""
+class _Variables(msgspec.Struct):
+    """The variables of a container: those with values, and the secrets that others are."""
 
-    values: dict[str, str]
-    secrets: dict[str, str]
-    elsewhere: set[str]
+    values: dict[str, str] = {}
+    secrets: dict[str, str] = {}
+    elsewhere: set[str] = set()
     """Those whose value only Kubernetes knows."""
-    has_maps: bool
+    has_maps: bool = False
     """Whether there are more of them, in a ConfigMap or a Secret."""
 
     def forget(self, name: str) -> None:
@@ -145,7 +176,37 @@ class _Variables(NamedTuple):
         return name in self.elsewhere or is_of_map or _SERVICE.fullmatch(name) is not None
 
 
-def import_kubernetes(documents: Iterable[Any]) -> Imported:
+class _CronJob(msgspec.Struct):
+    """A CronJob that is read: its name here, its notes, and the place that is read now."""
+
+    name: str
+    file: str
+    imported: Imported
+    place: Place = NOWHERE
+
+    def at(self, fields: object, key: str = "") -> None:
+        """Begin to read a key."""
+        self.place = place_of(self.file, fields, key)
+
+    def note(self, what: str) -> None:
+        """Note what is left out of the key that is read."""
+        self.imported.note(self.name, what, self.place)
+
+    def note_keys(self, part: str, fields: dict[str, Any]) -> None:
+        """Note the keys of a part that are not carried over."""
+        found = []
+        for key, value in fields.items():
+            row = KEYS.get(f"{part}.{key}")
+            is_empty = not value or value == _DEFAULTS.get(key)
+            if row is not None and row.treatment is Treatment.NOTED and is_empty:
+                continue
+            shown = f" {value}" if isinstance(value, (str, int, float)) else ""
+            where = place_of(self.file, fields, key)
+            found.append(Found(f"{part}.{key}", f"{part}: {key}{shown}", where))
+        self.imported.note_keys(self.name, KEYS, found)
+
+
+def import_kubernetes(documents: Iterable[Any], *, file: str = "") -> Imported:
     """Return the CronJobs among documents, or in lists.
 
     Raises:
@@ -158,13 +219,15 @@ def import_kubernetes(documents: Iterable[Any]) -> Imported:
             metadata = one.get("metadata")
             names = metadata if isinstance(metadata, dict) else {}
             tenant = plain_name(str(names.get("namespace") or "default"))
-            name = f"{tenant}/{plain_name(str(names.get('name', '')))}"
+            job = _CronJob(f"{tenant}/{plain_name(str(names.get('name', '')))}", file, imported)
+            job.at(one)
             try:
-                _import(name, one, imported)
+                _import(job, one)
             except InvalidInput as error:
-                imported.leave_out(name, str(error))
+                imported.leave_out(job.name, str(error), job.place)
             except NOT_OF_ITS_FORM as error:
-                imported.leave_out(name, f"it is not of the form of a CronJob: {error!r}"[:200])
+                why = f"it is not of the form of a CronJob: {error!r}"[:200]
+                imported.leave_out(job.name, why, job.place)
     except RecursionError as error:
         raise InvalidInput("its lists are nested too deeply") from error
     if not count:
@@ -181,84 +244,78 @@ def _cron_jobs(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:
             yield from _cron_jobs(one["items"])
 
 
-def _import(name: str, one: dict[str, Any], imported: Imported) -> None:
+def _import(job: _CronJob, one: dict[str, Any]) -> None:
     spec = one.get("spec") or {}
-    job = spec["jobTemplate"].get("spec") or {}
-    pod = job["template"].get("spec") or {}
+    of_job = spec["jobTemplate"].get("spec") or {}
+    pod = of_job["template"].get("spec") or {}
     container, *others = pod["containers"]
     if not container.get("command"):
+        job.at(container, "image")
         raise InvalidInput(f"its command is that of the image {container.get('image')}")
-    variables = _environment(name, container, imported)
-    schedule, zone = _schedule(name, spec, imported)
+    variables = _environment(job, container)
+    schedule, zone = _schedule(job, spec)
     table = {
-        "name": name,
+        "name": job.name,
         "schedule": schedule,
         "zone": zone,
-        "command": _command(container, variables),
+        "command": _command(job, container, variables),
         "env": variables.values or None,
         "secret": [f"{key}:{secret}" for key, secret in variables.secrets.items()] or None,
         "cwd": container.get("workingDir") or None,
-        "overlap": _overlap(name, spec, imported),
-        **_times(name, spec, job, pod, imported),
-        **_limits(name, container, imported),
+        "overlap": _overlap(job, spec),
+        **_times(job, spec, of_job, pod),
+        **_limits(job, container),
+        "paused": _paused(job, spec, of_job),
     }
-    imported.note(name, f"image {container.get('image')}: the command runs on an executor's host")
     if others:
-        imported.note(name, f"{len(others)} more containers")
-    _note_pauses(name, spec, job, imported)
-    parts = {
+        job.at(pod, "containers")
+        job.note(f"{len(others)} more containers: {_ONE_COMMAND}")
+    for part, fields in {
         "CronJob": one,
         "spec": spec,
         "jobTemplate": spec["jobTemplate"],
-        "jobTemplate.spec": job,
-        "template": job["template"],
+        "jobTemplate.spec": of_job,
+        "template": of_job["template"],
         "template.spec": pod,
         "container": container,
-    }
-    for part, fields in parts.items():
-        _note_keys(name, part, fields, imported)
-    imported.add(name, table)
+        "resources": container.get("resources") or {},
+        "limits": (container.get("resources") or {}).get("limits") or {},
+    }.items():
+        job.note_keys(part, fields)
+    job.at(one)
+    job.imported.add(job.name, table, job.place)
 
 
-def _note_keys(name: str, part: str, fields: dict[str, Any], imported: Imported) -> None:
-    """Note the keys of a part that are not carried over."""
-    for key, value in fields.items():
-        kind = _KEYS[part].get(key)
-        if kind is None:
-            imported.note(name, f"{part}: {key}, which this importer does not know")
-        elif kind is _NOTED and value and value != _DEFAULTS.get(key):
-            text = f" {value}" if isinstance(value, (str, int)) else ""
-            imported.note(name, f"{part}: {key}{text[:80]}")
-
-
-def _schedule(name: str, spec: dict[str, Any], imported: Imported) -> tuple[str, str | None]:
+def _schedule(job: _CronJob, spec: dict[str, Any]) -> tuple[str, str | None]:
     """Return the schedule and its zone. One that the schedule names wins, as in Kubernetes."""
+    job.at(spec, "schedule")
     due = read_robfig(_text("schedule", spec["schedule"]), has_seconds=False)
     zone = spec.get("timeZone") or None
     if due.zone and zone and due.zone != zone:
-        imported.note(name, f"timeZone {zone}: the schedule names {due.zone}, which counts there")
+        job.note(f"timeZone {zone}: the schedule names {due.zone}, which counts there")
     zone = due.zone or zone
-    imported.note_zone(name, due.text, zone)
+    job.imported.note_zone(job.name, due.text, zone, job.place)
     if due.text.startswith("@every"):
-        imported.note(name, f"{due.text} counts from 1970 here, and there from the last run")
+        job.note(f"{due.text} counts from 1970 here, and there from the last run")
     elif differs_at_shifts(due.text, zone):
         what = f"schedule {due.text}: a time that a change of clocks skips or repeats is due once"
-        imported.note(name, f"{what} here; there it is left out, or due twice")
+        job.note(f"{what} here; there it is left out, or due twice")
     return due.text, zone
 
 
-def _overlap(name: str, spec: dict[str, Any], imported: Imported) -> str | None:
+def _overlap(job: _CronJob, spec: dict[str, Any]) -> str | None:
+    job.at(spec, "concurrencyPolicy")
     policy = _text("concurrencyPolicy", spec.get("concurrencyPolicy", "Allow"))
     if policy not in ("Allow", "Forbid", "Replace"):
         raise InvalidInput(f"concurrencyPolicy {policy} is none of Kubernetes")
     if policy == "Forbid":
         what = "an instant that falls due while a launch runs is skipped here; there the newest one"
-        imported.note(name, f"concurrencyPolicy Forbid: {what} begins when the run is over")
+        job.note(f"concurrencyPolicy Forbid: {what} begins when the run is over")
     return policy.lower() if policy != "Allow" else None
 
 
 def _times(
-    name: str, spec: dict[str, Any], job: dict[str, Any], pod: dict[str, Any], imported: Imported
+    job: _CronJob, spec: dict[str, Any], of_job: dict[str, Any], pod: dict[str, Any]
 ) -> dict[str, Any]:
     """Return timeout, deadline and retries.
 
@@ -266,21 +323,16 @@ def _times(
     `activeDeadlineSeconds` is about all attempts together, from the start of the first one: none of
     them is longer, and none begins later. So both are carried over as far as that goes.
     """
-    start_s = _seconds("startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
-    active_s = _seconds("activeDeadlineSeconds", job.get("activeDeadlineSeconds"))
-    pod_s = _seconds("activeDeadlineSeconds", pod.get("activeDeadlineSeconds"))
+    starting, active = _SECONDS
+    pod_s = _seconds(job, pod, active)
+    active_s = _seconds(job, of_job, active)
+    start_s = _seconds(job, spec, starting)
+    job.at(pod, "restartPolicy")
     restart = pod.get("restartPolicy", "Never")
     if restart not in _REST_MAX_S:
         raise InvalidInput(f"restartPolicy {restart} is none of a Job")
-    limit = job.get("backoffLimit")
-    retries = _RETRIES if limit is None else _whole("backoffLimit", limit)
-    if retries > RETRIES_MAX:
-        imported.note(name, f"backoffLimit {retries}: at most {RETRIES_MAX} retries here")
-        retries = RETRIES_MAX
-    if active_s and (fitting := _retries_within(active_s, _REST_MAX_S[restart])) < retries:
-        what = f"delays before retries leave time for {fitting} in activeDeadlineSeconds {active_s}"
-        imported.note(name, f"backoffLimit {retries}: {what}")
-        retries = fitting
+    retries = _retries(job, of_job, active_s, _REST_MAX_S[restart])
+    job.at(spec, starting)
     deadline_s = start_s
     if start_s is None:
         deadline_s = DEADLINE_S_MAX  # it begins however late
@@ -288,17 +340,16 @@ def _times(
         deadline_s = start_s + active_s if active_s else None
         late = f"up to {deadline_s} s late" if deadline_s else "later"
         what = f"a deadline here ends retries too, so a launch may begin {late}"
-        imported.note(name, f"startingDeadlineSeconds {start_s}: {what}")
+        job.note(f"{starting} {start_s}: {what}")
+    if deadline_s and deadline_s > DEADLINE_S_MAX:
+        job.note(f"{starting}: at most {format_duration(DEADLINE_S_MAX)} here")
     timeout_s = min((one for one in (active_s, pod_s) if one), default=None)
+    job.at(of_job if active_s else pod, active)
     if retries and (active_s or (pod_s and restart == "OnFailure")):
         what = f"is of all {retries + 1} attempts together there, and of each one here"
-        imported.note(name, f"activeDeadlineSeconds {active_s or pod_s} {what}")
-    for key, most_s, value in (
-        ("startingDeadlineSeconds", DEADLINE_S_MAX, deadline_s),
-        ("activeDeadlineSeconds", TIMEOUT_S_MAX, timeout_s),
-    ):
-        if value and value > most_s:
-            imported.note(name, f"{key}: at most {format_duration(most_s)} here")
+        job.note(f"{active} {active_s or pod_s} {what}")
+    if timeout_s and timeout_s > TIMEOUT_S_MAX:
+        job.note(f"{active}: at most {format_duration(TIMEOUT_S_MAX)} here")
     return {
         "timeout": format_duration(min(timeout_s, TIMEOUT_S_MAX)) if timeout_s else None,
         "deadline": format_duration(min(deadline_s, DEADLINE_S_MAX)) if deadline_s else None,
@@ -307,37 +358,41 @@ def _times(
     }
 
 
-def _retries_within(active_s: int, rest_max_s: int) -> int:
-    """Return how many retries can begin at all before a Job is over: their delays alone take that
-    long."""
+def _retries(job: _CronJob, of_job: dict[str, Any], active_s: int | None, rest_max_s: int) -> int:
+    """Return how many retries there are: not those that cannot begin before a Job is over, because
+    the delays before them alone take that long."""
+    job.at(of_job, "backoffLimit")
+    limit = of_job.get("backoffLimit")
+    retries = _RETRIES if limit is None else _whole("backoffLimit", limit)
+    if retries > RETRIES_MAX:
+        job.note(f"backoffLimit {retries}: at most {RETRIES_MAX} retries here")
+        retries = RETRIES_MAX
     count = passed_s = 0
-    while count < RETRIES_MAX:
+    while active_s and count < retries:
         passed_s += min(_FIRST_REST_S << min(count, 16), rest_max_s)
         if passed_s >= active_s:
-            break
+            what = f"delays before retries leave time for {count} in {_SECONDS[1]} {active_s}"
+            job.note(f"backoffLimit {retries}: {what}")
+            return count
         count += 1
-    return count
+    return retries
 
 
-def _limits(name: str, container: dict[str, Any], imported: Imported) -> dict[str, str | None]:
+def _limits(job: _CronJob, container: dict[str, Any]) -> dict[str, str | None]:
     """Return CPUs and memory, rounded up; 0 is no limit, and too much is none here."""
-    resources = container.get("resources") or {}
-    limits = resources.get("limits") or {}
-    if resources.get("requests"):
-        imported.note(name, "resources.requests: executors do not reserve what is not a limit")
-    if claims := sorted({*resources} - {"limits", "requests"}):
-        imported.note(name, f"resources: {', '.join(claims)}")
-    _note_keys(name, "limits", limits, imported)
+    limits = (container.get("resources") or {}).get("limits") or {}
+    job.at(limits, "cpu")
     milli = quantity(limits.get("cpu") or 0, per_unit=1000)
-    size = quantity(limits.get("memory") or 0)
     if milli > CPUS_MAX * 1000:
-        imported.note(name, f"cpu {limits['cpu']}: a launch is not limited to that many here")
+        job.note(f"cpu {limits['cpu']}: a launch is not limited to that many here")
         milli = 0
+    job.at(limits, "memory")
+    size = quantity(limits.get("memory") or 0)
     if size > MEMORY_BYTES_MAX:
-        imported.note(name, f"memory {limits['memory']}: a launch is not limited to that here")
+        job.note(f"memory {limits['memory']}: a launch is not limited to that here")
         size = 0
     elif 0 < size < MEMORY_BYTES_MIN:
-        imported.note(name, f"memory {limits['memory']}: the least is 1M here")
+        job.note(f"memory {limits['memory']}: the least is 1M here")
         size = MEMORY_BYTES_MIN
     return {
         "cpu": f"{milli // 1000}.{milli % 1000:03}" if milli else None,
@@ -345,27 +400,29 @@ def _limits(name: str, container: dict[str, Any], imported: Imported) -> dict[st
     }
 
 
-def _note_pauses(name: str, spec: dict[str, Any], job: dict[str, Any], imported: Imported) -> None:
-    """Note what keeps a CronJob from running, and how many pods it has."""
-    if spec.get("suspend"):
-        imported.note(name, f"it is suspended: raftcron pause {name}")
-    if job.get("suspend"):
-        imported.note(name, f"its Jobs are suspended: raftcron pause {name}")
-    if job.get("parallelism") == 0:
-        imported.note(name, f"parallelism 0, so it does not run: raftcron pause {name}")
+def _paused(job: _CronJob, spec: dict[str, Any], of_job: dict[str, Any]) -> str | None:
+    """Return what keeps a CronJob from running, None if nothing does; note if it has many pods."""
     for key in ("completions", "parallelism"):
-        if job.get(key) not in (None, 0, 1):
-            imported.note(name, f"{key} {job[key]}: the command runs once here; see parts")
+        job.at(of_job, key)
+        if of_job.get(key) is not None and _whole(key, of_job[key]) > 1:
+            job.note(f"{key} {of_job[key]}: the command runs once here; see parts")
+    if _flag(job, spec, "suspend"):
+        return "suspended in Kubernetes"
+    if _flag(job, of_job, "suspend"):
+        return "its Jobs are suspended in Kubernetes"
+    return "parallelism 0 in Kubernetes" if of_job.get("parallelism") == 0 else None
 
 
-def _command(container: dict[str, Any], variables: _Variables) -> str:
+def _command(job: _CronJob, container: dict[str, Any], variables: _Variables) -> str:
     """Return a command line; of `/bin/sh -c TEXT` the text, which runs in a shell anyway.
 
     Raises:
         InvalidInput: it has a variable whose value only Kubernetes knows.
     """
-    words = [*(container.get("command") or []), *(container.get("args") or [])]
-    texts = [_text("command", word) for word in words]
+    texts = []
+    for key in ("command", "args"):
+        job.at(container, key)
+        texts += [_text(key, word) for word in container.get(key) or []]
     if len(texts) == 3 and texts[0] in ("/bin/sh", "sh") and texts[1] == "-c":
         return _expanded(texts[2], variables, is_script=True)
     return " ".join(_expanded(text, variables, is_script=False) for text in texts)
@@ -392,17 +449,15 @@ def _expanded(text: str, variables: _Variables, *, is_script: bool) -> str:
     return quoted + (shlex.quote(plain) if plain or not quoted else "")
 
 
-def _environment(name: str, container: dict[str, Any], imported: Imported) -> _Variables:
+def _environment(job: _CronJob, container: dict[str, Any]) -> _Variables:
     """Return the variables. One with `$(NAME)` has the value that NAME has up to there."""
-    found = _Variables({}, {}, set(), bool(container.get("envFrom")))
-    if found.has_maps:
-        imported.note(name, "envFrom: variables of a ConfigMap or Secret")
+    found = _Variables(has_maps=bool(container.get("envFrom")))
     for one in container.get("env") or []:
+        job.at(one)
+        job.note_keys("env", one)
         variable = _text("env", one["name"])
-        if left := sorted({*one} - {"name", "value", "valueFrom"}):
-            imported.note(name, f"env: {', '.join(left)} of {variable}")
         if "valueFrom" in one and not one.get("value"):
-            _take(name, variable, one["valueFrom"] or {}, found, imported)
+            _take(job, variable, one["valueFrom"] or {}, found)
             continue
         parts = pieces(_text(f"env: {variable}", one.get("value") or ""))
         needed = [part.text for part in parts if part.is_variable]
@@ -410,7 +465,7 @@ def _environment(name: str, container: dict[str, Any], imported: Imported) -> _V
             found.forget(variable)
             found.elsewhere.add(variable)
             what = f"which has $({missing[0]}), whose value is elsewhere in Kubernetes"
-            imported.note(name, f"env: variable {variable}, {what}")
+            job.note(f"env: variable {variable}, {what}")
             continue
         value = "".join(
             found.values.get(part.text, f"$({part.text})") if part.is_variable else part.text
@@ -421,21 +476,19 @@ def _environment(name: str, container: dict[str, Any], imported: Imported) -> _V
     return found
 
 
-def _take(
-    name: str, variable: str, source: dict[str, Any], found: _Variables, imported: Imported
-) -> None:
+def _take(job: _CronJob, variable: str, source: dict[str, Any], found: _Variables) -> None:
     """Take a variable whose value is elsewhere: the key KEY of the Secret NAME is our NAME/KEY."""
     found.forget(variable)
     key: dict[str, Any] = source.get("secretKeyRef") or {}
     if not key:
         found.elsewhere.add(variable)
-        imported.note(name, f"env: variable {variable}, whose value is elsewhere in Kubernetes")
+        job.note(f"env: variable {variable}, whose value is elsewhere in Kubernetes")
         return
     secret = f"{key['name']}/{key['key']}"
     found.secrets[variable] = secret
-    imported.note(name, f"secret {secret}: put it where executors find secrets")
+    job.note(f"secret {secret}: put it where executors find secrets")
     if key.get("optional"):
-        imported.note(name, f"secret {secret}: it is optional there, and needed here")
+        job.note(f"secret {secret}: it is optional there, and needed here")
 
 
 def _text(what: str, value: object) -> str:
@@ -450,12 +503,24 @@ def _whole(what: str, value: object) -> int:
     return value
 
 
-def _seconds(what: str, value: object) -> int | None:
+def _flag(job: _CronJob, fields: dict[str, Any], key: str) -> bool:
+    job.at(fields, key)
+    value = fields.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise InvalidInput(f"{key}: {str(value)[:40]} is neither true nor false")
+    return bool(value)
+
+
+def _seconds(job: _CronJob, fields: dict[str, Any], key: str) -> int | None:
     """Return a number of seconds, None if it is not given.
 
     Raises:
         InvalidInput: it is none, or is 0: then nothing ever runs there.
     """
-    if value == 0 and not isinstance(value, bool):
-        raise InvalidInput(f"{what}: 0 lets nothing run")
-    return None if value is None else _whole(what, value)
+    job.at(fields, key)
+    value = fields.get(key)
+    if value is None:
+        return None
+    if (seconds := _whole(key, value)) == 0:
+        raise InvalidInput(f"{key}: 0 lets nothing run")
+    return seconds

@@ -136,11 +136,11 @@ class Imported(msgspec.Struct):
             self.tables.append(kept)
             self.names.add(kept["name"])
 
-    def note_zone(self, job: str, schedule: str, zone: str | None) -> None:
+    def note_zone(self, job: str, schedule: str, zone: str | None, place: Place = NOWHERE) -> None:
         """Note that a schedule without a zone is read in UTC here, and there in that of a host."""
         is_everywhere = schedule.startswith("@every") or set(schedule.split()[1:]) == {"*"}
         if zone is None and not is_everywhere:
-            self.note(job, f"{schedule} is in UTC here, if no zone is written")
+            self.note(job, f"{schedule} is in UTC here, if no zone is written", place)
 
     @property
     def text(self) -> str:

@@ -58,7 +58,7 @@ def read_jobs_toml(
     jobs = JobList(tenant, problems)
     if is_readable(text, problems):
         _JobFile(jobs, problems, zone=zone, tenant=tenant).read(text)
-    return problems.reading(jobs.jobs, jobs.unnamed)
+    return problems.reading(jobs.jobs, jobs.unnamed, jobs.paused)
 
 
 class _JobFile:

@@ -54,6 +54,7 @@ class JobList:
 
     def __init__(self, tenant: str, problems: Problems) -> None:
         self.jobs: list[Job] = []
+        self.paused: dict[str, str] = {}
         self.unnamed: dict[str, Unnamed] = {}
         self._names = DefaultNames(tenant)
         self._problems = problems
@@ -94,6 +95,8 @@ class JobList:
                 return
         if self._has_room(declared):
             self.jobs.append(_job(name, declared))
+            if reason := values.get("paused"):
+                self.paused[name] = reason
             self._warn_of_secrets(declared)
 
     def _warn_of_secrets(self, declared: Declaration) -> None:

@@ -93,6 +93,13 @@ class Option(NamedTuple):
     value_column: int
 
 
+class Arrival(msgspec.Struct):
+    """How a job arrives that is new in the cell: its options are no part of the job."""
+
+    paused: str = ""
+    """Why it is paused, "" if it is not."""
+
+
 class Known(NamedTuple):
     """An option that jobs have: the struct and the field that it sets, and what reads its value.
 
@@ -430,6 +437,13 @@ def _checked_secrets(secrets: tuple[tuple[str, str], ...]) -> tuple[tuple[str, s
     return secrets
 
 
+def _reason(key: str, text: str) -> str:
+    if not text.strip() or not text.isprintable() or len(text) > limits.NOTE_CHARS_MAX:
+        hint = f"write why, in at most {limits.NOTE_CHARS_MAX} characters"
+        raise InvalidInput(f"{key} is not a reason in one line", hint)
+    return text
+
+
 KNOWN: Final[dict[str, Known]] = {
     "name": Known(Job, "name", _name),
     "timeout": Known(WorkSpec, "timeout_ms", _timeout_ms),
@@ -463,6 +477,7 @@ KNOWN: Final[dict[str, Known]] = {
     "end": Known(Bounds, "end_s", parse_moment),
     "calendar": Known(Bounds, "calendar", parse_calendar),
     "secret": Known(WorkSpec, "secrets", _secrets),
+    "paused": Known(Arrival, "paused", _reason),
     "pause-after": Known(Job, "pause_after", partial(_number, 1, limits.PAUSE_AFTER_MAX)),
     "jitter": Known(Job, "jitter_s", _jitter_s),
 }

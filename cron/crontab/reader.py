@@ -76,7 +76,7 @@ def read_crontab(
     if last < text.count(b"\n") + (not text.endswith(b"\n")):
         crontab.miss_line()
     crontab.end()
-    return problems.reading(crontab.jobs.jobs, crontab.jobs.unnamed)
+    return problems.reading(crontab.jobs.jobs, crontab.jobs.unnamed, crontab.jobs.paused)
 
 
 def split_percent(text: str) -> tuple[str, str]:

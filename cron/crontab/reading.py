@@ -28,6 +28,8 @@ class Reading(msgspec.Struct):
     """The number of all errors, including those that are not in `problems`."""
     unnamed: dict[str, Unnamed] = {}
     """The jobs that have no name in the file, by the name that they got."""
+    paused: dict[str, str] = {}
+    """The jobs that arrive paused where they are new, each with the reason."""
 
     @property
     def errors(self) -> list[Problem]:
@@ -85,10 +87,15 @@ class Problems:
         if self._counts[what] <= limits.CRONTAB_ERRORS_MAX:
             self._kept.append(problem)
 
-    def reading(self, jobs: list[Job], unnamed: dict[str, Unnamed] | None = None) -> Reading:
+    def reading(
+        self,
+        jobs: list[Job],
+        unnamed: dict[str, Unnamed] | None = None,
+        paused: dict[str, str] | None = None,
+    ) -> Reading:
         """Return the jobs with all problems found so far."""
         counts = self._counts["error"], self._counts["warning"]
-        return Reading(jobs, self.listed(), *counts, unnamed or {})
+        return Reading(jobs, self.listed(), *counts, unnamed or {}, paused or {})
 
     def listed(self) -> list[Problem]:
         """Return all problems by position, and finally a count if not all are shown."""

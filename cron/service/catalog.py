@@ -52,7 +52,7 @@ from cron.limits import (
 )
 from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Given, account_for, as_lines
-from cron.service import access, bounds, following
+from cron.service import access, arrivals, bounds, following
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.alerts import SELF
@@ -81,6 +81,8 @@ class Declared(msgspec.Struct):
     files: dict[str, str] = {}
     unnamed: dict[str, Unnamed] = {}
     """The jobs that have no name in their files, by the name that they got."""
+    paused: dict[str, str] = {}
+    """The jobs that arrive paused where they are new, each with the reason."""
     is_within: Callable[[str], bool] | None = None
     """Which jobs the caller may change; None for all. Others of the source stay as they are."""
 
@@ -97,6 +99,8 @@ class Diff(msgspec.Struct):
     """Jobs of the source that it declares no more, and that are not removed."""
     later: int = 0
     """Jobs that the caller removes afterwards, as the changes say."""
+    paused: dict[str, list[str]] = {}
+    """Jobs that are new and arrive paused, by the reason."""
 
 
 def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], list[Problem]]:
@@ -119,6 +123,7 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
         declared = by_source.setdefault(source, Declared(source, []))
         declared.jobs += reading.jobs
         declared.unnamed |= reading.unnamed
+        declared.paused |= reading.paused
         declared.files.update((job.name, name) for job in reading.jobs)
     if any(not problem.is_warning for problem in problems):
         raise CrontabError(problems)
@@ -156,6 +161,7 @@ def with_names(declared: Declared, records: Mapping[str, JobRecord]) -> Declared
         ],
         files={names.get(name, name): file for name, file in declared.files.items()},
         unnamed={names.get(name, name): one for name, one in declared.unnamed.items()},
+        paused={names.get(name, name): reason for name, reason in declared.paused.items()},
     )
 
 
@@ -185,6 +191,7 @@ def compare(
     # What has a fixed place comes first, so that the `?` of the same file keep out of its way.
     for job in sorted(declared.jobs, key=lambda job: not job.schedule.is_placed):
         _compare_job(diff, jobs.get(job.name), job, load, now_s)
+    diff.paused = arrivals.paused(diff.changes, declared.paused)
     if len(live) + len(diff.changed) - len(diff.removed) > JOBS_MAX:
         raise LimitExceeded(f"more than {JOBS_MAX} jobs in one cell", "use another cell for some")
     _check_measured(diff, jobs)
@@ -540,7 +547,7 @@ async def commit(replica: Replica, diff: Diff, by: str, done: list[str]) -> None
     if diff.changed or at_once:
         await _commit_whole(replica, diff, at_once, by)
         done += [*(job.name for job in diff.changed), *at_once]
-        diff = msgspec.structs.replace(diff, base=diff.base + 1, changed=[])
+        diff = msgspec.structs.replace(diff, base=diff.base + 1, changed=[], paused={})
     later = following.followers_first(replica.state, diff.removed) if not at_once else []
     for first in range(0, len(later), REMOVED_AT_ONCE):
         portion = later[first : first + REMOVED_AT_ONCE]
@@ -569,10 +576,12 @@ async def _commit_whole(replica: Replica, diff: Diff, removed: Sequence[str], by
     follows = dict.fromkeys(name for job in diff.changed for name in job.follows)
     read = await following.read_ends(replica, follows)
     first = read[:1]
+    pauses = arrivals.pauses(diff.paused, by)
     _, results = await replica.leader.submit(
-        lambda state, now_ms: [*_build(state, now_ms, last, names), *first], changes_jobs=True
+        lambda state, now_ms: [*_build(state, now_ms, last, names), *pauses, *first],
+        changes_jobs=True,
     )
-    _check(results[-1 - len(first)].verdict)
+    _check(results[-1 - len(first) - len(pauses)].verdict)
     is_stale = bool(first) and Verdict.STALE_REVISION in results[-1].items
     await following.note_ends(replica, follows, read[1:], is_stale=is_stale)
 

@@ -19,6 +19,7 @@ from cron.crontab.import_kubernetes import import_kubernetes
 from cron.crontab.imported import Imported
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.kubernetes_values import pieces, quantity
+from cron.crontab.located import read_json
 
 CASES = Path(__file__).parents[1] / "data" / "imports"
 
@@ -77,6 +78,21 @@ def test_quantities_of_every_form_are_limits() -> None:
     binary, exponent = imported("k8s-quantity").tables
     assert (binary["memory"], binary["cpu"]) == ("1572864K", "0.250")
     assert (exponent["memory"], exponent["cpu"]) == ("976563K", "1.000")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"spec": {"suspend": True}}, "suspended in Kubernetes"),
+        ({"job": {"suspend": True}}, "its Jobs are suspended in Kubernetes"),
+        ({"job": {"parallelism": 0}}, "parallelism 0 in Kubernetes"),
+    ],
+)
+def test_what_is_suspended_arrives_paused(fields: dict[str, Any], reason: str) -> None:
+    assert only(imported("k8s-suspended"))["paused"] == "suspended in Kubernetes"
+    assert only(one(**fields))["paused"] == reason
+    assert "paused" not in only(one(spec={"suspend": False}))
+    assert one(spec={"suspend": "true"}).tables == []
 
 
 def test_a_deadline_for_the_start_does_not_end_retries() -> None:
@@ -180,16 +196,29 @@ def test_an_unknown_key_of_each_part_is_noted_and_one_without_effect_is_not() ->
         apiVersion="batch/v1", status={}, strange=1,
     )  # fmt: skip
     assert only(found)["name"] == "shop/a"
+    unknown = "strange: this key is not known"
     assert notes(found) == [
-        "resources.requests: executors do not reserve what is not a limit",
-        "limits: nvidia.com/gpu, which this importer does not know",
-        "CronJob: strange, which this importer does not know",
-        "spec: strange, which this importer does not know",
-        "jobTemplate.spec: strange, which this importer does not know",
-        "template.spec: strange, which this importer does not know",
-        "template.spec: terminationGracePeriodSeconds 30",
-        "container: strange, which this importer does not know",
+        "CronJob: strange 1: this key is not known",
+        f"spec: {unknown}",
+        f"jobTemplate.spec: {unknown}",
+        f"template.spec: {unknown}",
+        "template.spec: terminationGracePeriodSeconds 30: term_grace_ms of the executor says it "
+        "here",
+        f"container: {unknown}",
+        "resources: requests: executors do not reserve what is not a limit",
+        "limits: nvidia.com/gpu 1: this key is not known",
     ]
+
+
+def test_a_note_names_the_file_the_line_and_the_key() -> None:
+    text = (CASES / "k8s-deadline-retries.json").read_text()
+    found = import_kubernetes(read_json(text), file="jobs.json")
+    lines = text.splitlines()
+    for left in found.left:
+        key = left.what.removeprefix("container: ").split(" ", 1)[0]
+        assert left.place.file == "jobs.json"
+        assert f'"{key}"' in lines[left.place.line - 1]
+    assert len(found.left) == 5
 
 
 def test_pods_beyond_one_are_said() -> None:
