@@ -106,7 +106,7 @@ class History:
         times = []
         for job in islice(self.state.jobs, 0, None, JOBS // ASKED):
             began = time.perf_counter()
-            found = await self.row_store.newest(Query(job=job))
+            found = await self.row_store.newest(Query(jobs=frozenset((job,))))
             times.append((time.perf_counter() - began) * 1000)
             if not found or found[0].job != job:
                 raise RuntimeError(f"history of {job} is not there")
@@ -128,7 +128,7 @@ class History:
         began = time.perf_counter()
         self.state.history = decode_state([image]).history
         self.start()
-        if not await self.row_store.newest(Query(job=next(iter(self.state.jobs)))):
+        if not await self.row_store.newest(Query(jobs=frozenset([*self.state.jobs][:1]))):
             raise RuntimeError("history is not there")
         return time.perf_counter() - began
 

@@ -87,7 +87,7 @@ LAUNCHES: Final = Listing[LaunchView](
     " executor? note",
     {
         "launch": _name,
-        "note": lambda view: view.waiting or (view.detail if not view.begun_at_ms else ""),
+        "note": lambda view: view.waiting or view.detail,
         "state": _state,
         "reason": lambda view: view.reason or ("waits" if view.waiting else "-"),
         "ran": lambda view: show_length(ran_ms(view)),

@@ -12,6 +12,7 @@ from cron.alert_rules import JobAlerts
 from cron.calendar.expression import Expression, parse
 from cron.calendar.misread import misread
 from cron.calendar.schedule import check, shortest_period_s
+from cron.crontab import background
 from cron.crontab.bounds import bounds_error, bounds_of
 from cron.crontab.conflicts import deadline_with_retries_s, retry_of
 from cron.crontab.default_name import DefaultNames, Unnamed
@@ -98,6 +99,9 @@ class JobList:
             if reason := values.get("paused"):
                 self.paused[name] = reason
             self._warn_of_secrets(declared)
+            if how := background.background(declared.script, declared.shell):
+                place = (declared.line, min(declared.line, 1))
+                self._problems.warn(*place, background.message(how), background.HINT)
 
     def _warn_of_secrets(self, declared: Declaration) -> None:
         """Warn about secrets in clear, and variables that a secret sets although a line does."""

@@ -26,11 +26,11 @@ _RANGE: Final = RowKind.RANGE  # members of an enumeration are slow to look up
 class Query(msgspec.Struct, frozen=True):
     """Which rows to return, newest ScheduledTime first.
 
-    `job` None is all jobs, `states` None all states. Rows are wanted whose ScheduledTime is in
+    `jobs` None is all jobs, `states` None all states. Rows are wanted whose ScheduledTime is in
     [since_ms, until_ms]; a range of skipped instants if one of its instants may be.
     """
 
-    job: str | None = None
+    jobs: frozenset[str] | None = None
     states: frozenset[LaunchState] | None = None
     since_ms: int = 0
     until_ms: int = SCHEDULED_S_MAX * 1000

@@ -213,9 +213,10 @@ class _Listed(msgspec.Struct):
     lasting_s: array[int]
     places: array[int]
 
-    def newest(self, match: Match, limit: int) -> list[int]:
+    def newest(self, match: Match, limit: int, wanted: bytes = b"") -> list[int]:
         """Return the numbers of the newest `limit` that have an instant in the period of `match`,
-        newest first."""
+        newest first. `wanted` has a byte for each place, 0 for rows that do not count; empty for
+        all."""
         lasts_s, lasting_s = self.lasts_s, self.lasting_s
         begin, end = bisect_left(lasts_s, match.since_s), len(lasts_s)
         if not any(lasting_s):
@@ -224,7 +225,9 @@ class _Listed(msgspec.Struct):
             begin = end
         found: list[int] = []
         for at in range(end - 1, begin - 1, -1):
-            if lasts_s[at] - lasting_s[at] <= match.until_s:
+            if lasts_s[at] - lasting_s[at] <= match.until_s and (
+                not wanted or wanted[self.places[at]]
+            ):
                 found.append(at)
                 if len(found) == limit:
                     break
@@ -350,14 +353,17 @@ class Segment:
     # ---- all jobs
 
     @_of_its_rows
-    def newest(self, match: Match, limit: int) -> list[Row]:
-        """Return at least the newest `limit` rows that match, in no order."""
+    def newest(self, match: Match, limit: int, jobs: frozenset[str] | None = None) -> list[Row]:
+        """Return at least the newest `limit` rows that match, of these jobs, in no order."""
+        mask = b"" if jobs is None else self._mask(jobs)
+        if jobs is not None and not any(mask):
+            return []
         lasts_s: list[int] = []
         places: list[int] = []
         for number, (state, _) in enumerate(self._lists):
             if match.states >> state & 1:
                 listed = self._listed(number)
-                for one in listed.newest(match, limit):
+                for one in listed.newest(match, limit, mask):
                     lasts_s.append(listed.lasts_s[one])
                     places.append(listed.places[one])
         wanted = sorted(places[one] for one in best(range(len(places)), lasts_s, limit))
@@ -365,7 +371,15 @@ class Segment:
         for number, mine in groupby(wanted, lambda one: bisect_right(self._block_firsts, one) - 1):
             block, first = self._block(number), self._block_firsts[number]
             found += block.rows([place - first for place in mine])
-        return found
+        return found if jobs is None else [row for row in found if row.job in jobs]
+
+    def _mask(self, names: frozenset[str]) -> bytes:
+        """Return a byte for each row, 1 for those of these jobs, and of jobs with their hashes."""
+        known = self._jobs or _Jobs(self._read_index())
+        mask = bytearray(self.rows)
+        for begin, end in map(known.span, names):
+            mask[begin:end] = b"\1" * (end - begin)
+        return bytes(mask)
 
     def _listed(self, number: int) -> _Listed:
         rows = self._lists[number][1]

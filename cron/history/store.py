@@ -145,9 +145,10 @@ class RowStore:
         """
         if query.limit > HISTORY_ROWS_MAX:
             raise LimitExceeded(f"limit {query.limit} is over {HISTORY_ROWS_MAX}, the most at once")
-        match, limit = Match.of(query), query.limit
+        match, limit, jobs = Match.of(query), query.limit, query.jobs
         if not match.states & ENDED_STATES:
             return []
+        (job,) = jobs if jobs is not None and len(jobs) == 1 else ("",)
 
         def look(parts: Sequence[_Part]) -> list[Row]:
             found: list[Row] = []
@@ -157,10 +158,10 @@ class RowStore:
                 if part.may_match(match):
                     newer = sum(newest_s(row) > part.last_s for row in found)
                     lacks = limit - newer  # rows; those that are newer stay
-                    if query.job is None:
-                        found += part.open().newest(match, lacks)
+                    if job:
+                        found += part.open().of_job(job, match, lacks)
                     else:
-                        found += part.open().of_job(query.job, match, lacks)
+                        found += part.open().newest(match, lacks, jobs)
                     found = newest_of(found, limit)
             return found
 

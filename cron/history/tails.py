@@ -48,10 +48,10 @@ class TailReader:
         mine = groupby(places, lambda place: place >> _ITEM_SHIFT)
         return self._newest(mine, job, match, limit)
 
-    def newest(self, match: Match, limit: int) -> list[Row]:
-        """Return at least the newest `limit` rows that match, in no order."""
+    def newest(self, match: Match, limit: int, jobs: frozenset[str] | None = None) -> list[Row]:
+        """Return at least the newest `limit` rows that match, of these jobs, in no order."""
         items = sorted(range(self._items), key=self.tail.lasts_s.__getitem__, reverse=True)
-        return self._newest(((item, ()) for item in items), "", match, limit)
+        return self._newest(((item, ()) for item in items), "", match, limit, jobs)
 
     def later(self, than_s: Mapping[str, int]) -> dict[str, int]:
         """Return, by job, how many rows are of later instants than these."""
@@ -71,9 +71,10 @@ class TailReader:
         job: str,
         match: Match,
         limit: int | None,
+        jobs: frozenset[str] | None = None,
     ) -> list[Row]:
         """Return the rows that match of items, which come with the newest first, and of each the
-        places of the rows of `job`, "" for all."""
+        places of the rows of `job`, "" for all of `jobs`, None for all."""
         tail = self.tail
         found: list[Row] = []
         newest: list[int] = []  # the newest ScheduledTimes of these, a heap of `limit` at most
@@ -83,7 +84,7 @@ class TailReader:
                 break
             if not match.may_be(tail.firsts_s[number], last_s, 1 << tail.states[number]):
                 continue
-            for row in self._rows(self._item(number), job, places, limit):
+            for row in self._rows(self._item(number), job, places, limit, jobs):
                 if match.fits(row):
                     found.append(row)
                     heapq.heappush(newest, newest_s(row))
@@ -92,17 +93,25 @@ class TailReader:
         return found
 
     def _rows(
-        self, item: Row | Chunk, job: str, places: Iterable[int], limit: int | None
+        self,
+        item: Row | Chunk,
+        job: str,
+        places: Iterable[int],
+        limit: int | None,
+        jobs: frozenset[str] | None,
     ) -> list[Row]:
         if isinstance(item, Row):
-            return [item]
+            return [item] if jobs is None or item.job in jobs else []
         if job:
             return [item.row(place & _NUMBER, job) for place in places]
-        if isinstance(item.scheduled_s, int) and isinstance(item.attempts, int):
-            names = item.names()  # its last rows are listed first
-            begin = 0 if limit is None else max(len(names) - limit, 0)
-            return [item.row(i, names[i]) for i in range(begin, len(names))]
-        return item.rows()
+        is_one = isinstance(item.scheduled_s, int) and isinstance(item.attempts, int)
+        if jobs is None and not is_one:
+            return item.rows()
+        names = item.names()
+        mine = [i for i, name in enumerate(names) if jobs is None or name in jobs]
+        if is_one and limit is not None:
+            mine = mine[max(len(mine) - limit, 0) :]  # its last rows are listed first
+        return [item.row(i, names[i]) for i in mine]
 
     def _places_of(self, job: str) -> array[int]:
         """Return the item of each row of a job, and its number there, in one integer."""

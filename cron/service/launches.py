@@ -23,7 +23,6 @@ from cron.api.launches import (
     TriggerRequest,
 )
 from cron.errors import (
-    InvalidInput,
     LimitExceeded,
     NotNow,
     UnknownLaunch,
@@ -59,8 +58,8 @@ from launcher.protocol.status import Reason
 
 LISTED_CHARS_MAX: Final = 256
 """Characters of a detail in a list, which may have 20,000 launches; `show` has all of it."""
-HISTORY_JOBS_MAX = 1_000
-"""Jobs that one question about history looks through by name: 0.2 s."""
+HISTORY_TASKS_MAX: Final = 1_000
+"""Tasks whose launches one question about history with a filter looks through: the newest."""
 _KINDS: Final = {
     RowKind.ENDED: "launch",
     RowKind.RANGE: "range",
@@ -168,6 +167,7 @@ def of_open(
         until_ms=why.until_ms,
         deadline_at_ms=shown_deadline_ms(state, row, record, now_ms),
         is_open=True,
+        attempt=_shown_attempt(row),
         pool=job.pool if job is not None else "",
         priority=job.work.priority if job is not None else 0,
         due_at_ms=row.due_at_ms or row.scheduled_s * 1000,
@@ -203,7 +203,7 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
     # A hundred thousand may be open: only what can be shown is told why it waits.
     records = state.by_number
     places = [
-        (row.scheduled_s, row.attempt, records[row.number].name, row.trigger, at)
+        (row.scheduled_s, _shown_attempt(row), records[row.number].name, row.trigger, at)
         for at, row in enumerate(fitting)
     ]  # as _place_of_open has it, in half of the time
     newest = [fitting[at] for *_, at in nlargest(query.limit, places)]
@@ -212,11 +212,10 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
     until_ms = end_ms - 1
     if after is not None:
         until_ms = min(until_ms, after[0] * 1000)
-    wanted = Query(None, states or None, query.since_ms, until_ms, query.limit)
-    if names is not None and len(names) == 1:
-        wanted = msgspec.structs.replace(wanted, job=names[0])
+    jobs = None if names is None else frozenset(names)
+    wanted = Query(jobs, states or None, query.since_ms, until_ms, query.limit)
     while True:
-        rows, floor = await _rows_for(replica, wanted, names, is_archive=query.archive)
+        rows, floor = await _rows_for(replica, wanted, is_archive=query.archive)
         if names and not rows and not any(one in state.jobs or one in state.tasks for one in names):
             raise unknown_job(query.job)
         known = [row for row in rows if row.ended_index <= index]
@@ -240,21 +239,13 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
 
 
 async def _rows_for(
-    replica: Replica, wanted: Query, names: list[str] | None, *, is_archive: bool
+    replica: Replica, wanted: Query, *, is_archive: bool
 ) -> tuple[list[Row], Place | None]:
     """Return the newest rows of a query, and the place down to which they are all there are; None
     where that is the end."""
-    if names is None or len(names) == 1:
-        rows = await replica.row_store.newest(wanted)
-    else:
-        rows = []
-        for name in names:
-            rows += await replica.row_store.newest(msgspec.structs.replace(wanted, job=name))
-            if len(rows) > 2 * wanted.limit:
-                rows = nlargest(wanted.limit, rows, key=_end_place)
-        rows = nlargest(wanted.limit, rows, key=_end_place)
+    rows = await replica.row_store.newest(wanted)
     floor = min(map(_end_place, rows)) if len(rows) >= wanted.limit else None
-    if is_archive and replica.archive is not None and names != []:
+    if is_archive and replica.archive is not None and wanted.jobs != frozenset():
         # The catalog after the index: what is in neither has been let go, and what is in both was
         # retired in between, and is told apart.
         rows += await replica.archive.rows(replica.state.history, wanted, rows)
@@ -323,17 +314,22 @@ async def _newest_ended(
     return found
 
 
+def _shown_attempt(row: LaunchRow) -> int:
+    """The attempt that is shown of an open launch: of one that failed and waits, the next one,
+    since the last one has a row of its own. 0 before the first."""
+    return row.attempt + (row.state is LaunchState.DUE and row.attempt > 0)
+
+
 def _place_of_open(state: State, row: LaunchRow) -> Place:
     name = state.by_number[row.number].name
-    return (row.scheduled_s, row.attempt, 0, 0, -1, name, row.trigger)
+    return (row.scheduled_s, _shown_attempt(row), 0, 0, -1, name, row.trigger)
 
 
 def _named(state: State, query: HistoryQuery) -> list[str] | None:
     """Return the jobs that a query names, and of the tasks the newest that fit; None for all.
 
     Raises:
-        UnknownJob: it names none. LimitExceeded: it names too many.
-        InvalidInput: the archive is asked for more than one of them.
+        UnknownJob: it names none.
     """
     said = JobFilter(query.job, query.tenant, query.pool, query.collection)
     if said.is_all:
@@ -343,20 +339,10 @@ def _named(state: State, query: HistoryQuery) -> list[str] | None:
         return [query.job]
     wanted = msgspec.structs.replace(said, within=tuple(query.within))
     names = select_jobs(state.jobs.values(), wanted, is_live=False)
-    if not query.archive and len(names) < HISTORY_JOBS_MAX:
-        names += newest_tasks(state, wanted, HISTORY_JOBS_MAX - len(names))
+    if not query.archive:
+        names += newest_tasks(state, wanted, HISTORY_TASKS_MAX)
     if not names and is_alone:
         raise no_such_job(query.job)
-    if len(names) > HISTORY_JOBS_MAX:
-        raise LimitExceeded(
-            f"{len(names):,} jobs fit, of which history looks through {HISTORY_JOBS_MAX:,}",
-            "choose a narrower pattern or filter, or ask for all jobs",
-        )
-    if query.archive and len(names) > 1:
-        raise InvalidInput(
-            f"the archive is read for one job or for all, and {len(names)} fit",
-            "name one job, or leave the filter out",
-        )
     return names
 
 

@@ -208,7 +208,7 @@ async def _newer(row_store: RowStore, row: Row, open_rows: list[Row]) -> str:
     if row.reason is not Reason.REPLACED:
         return ""
     since_ms, until_ms = row.scheduled_s * 1000, row.ended_at_ms + CLOCKS_APART_MS
-    newest = Query(row.job, None, since_ms, until_ms, NEWER_LOOKED_AT)
+    newest = Query(frozenset((row.job,)), None, since_ms, until_ms, NEWER_LOOKED_AT)
     return newer_launch(row, await row_store.newest(newest), open_rows)
 
 

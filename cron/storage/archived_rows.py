@@ -76,10 +76,12 @@ class ArchivedRows:
                     break
                 file = backup_store.fetch_segment(name_of(record), folder)
                 segment = open_rows(file.path, backup_store.cell, record)
-                if query.job is not None:
-                    newest.add(segment.of_job(query.job, Match.of(query)))
+                match, jobs = Match.of(query), query.jobs
+                if jobs is not None and len(jobs) == 1:
+                    newest.add(segment.of_job(next(iter(jobs)), match))
                 else:
-                    newest.add(row for row in segment.all_rows() if Match.of(query).fits(row))
+                    rows = (row for row in segment.all_rows() if match.fits(row))
+                    newest.add(row for row in rows if jobs is None or row.job in jobs)
                 file.path.unlink()
         finally:
             shutil.rmtree(folder, ignore_errors=True)

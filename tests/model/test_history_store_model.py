@@ -117,7 +117,7 @@ def _newest(rows: list[Row], query: Query) -> list[Row]:
     found = [
         row
         for row in rows
-        if query.job in (None, row.job)
+        if (query.jobs is None or row.job in query.jobs)
         and (query.states is None or row.state in query.states)
         and _overlaps(row, query.since_ms // 1000, query.until_ms // 1000)
     ]
@@ -141,13 +141,22 @@ def _is_in(row: Row, record: SegmentRecord) -> bool:
     return is_between and stream_of(row) == record.stream
 
 
+def _some_jobs(rng: random.Random) -> list[frozenset[str]]:
+    """Each job alone, and some of them together."""
+    known = [*_JOBS, "default/never"]
+    return [
+        *(frozenset((job,)) for job in known),
+        *(frozenset(rng.sample(known, rng.randrange(len(known)))) for _ in known),
+    ]
+
+
 async def _compare(row_store: RowStore, rows: list[Row], rng: random.Random) -> None:
     """Compare all answers with those of a search of `rows`, which are in log order."""
     top_s = 50 + rows[-1].ended_index // 4 if rows else 50
     for _ in range(8):
         since_s = rng.randrange(top_s)
         query = Query(
-            rng.choice((None, *_JOBS, "default/never")),
+            rng.choice((None, *_some_jobs(rng))),
             rng.choice((None, frozenset(rng.sample(_ENDS, rng.randrange(4))))),
             since_s * 1000,
             (since_s + rng.choice((-2, 0, 3, 20, 200))) * 1000,
@@ -170,14 +179,18 @@ async def _compare(row_store: RowStore, rows: list[Row], rng: random.Random) -> 
             assert sorted(found, key=repr) == sorted(of_launch, key=repr)
             assert [row.ended_index for row in found] == [row.ended_index for row in of_launch]
     last = await row_store.last_of_each([*_JOBS, "default/never"])
-    assert last == {job: found[0] for job in _JOBS if (found := _newest(rows, Query(job, limit=1)))}
+    assert last == {
+        job: found[0]
+        for job in _JOBS
+        if (found := _newest(rows, Query(frozenset((job,)), limit=1)))
+    }
     limit, is_scheduled = rng.choice((1, 2, 5)), rng.random() < 0.5
     newest = await row_store.newest_of_each(_JOBS, limit, is_scheduled=is_scheduled)
     wanted = [row for row in rows if not (is_scheduled and row.trigger)]
     assert {job: list(map(_newest_s, found)) for job, found in newest.items()} == {
         job: list(map(_newest_s, found))
         for job in _JOBS
-        if (found := _newest(wanted, Query(job, limit=limit)))
+        if (found := _newest(wanted, Query(frozenset((job,)), limit=limit)))
     }
     assert await _ends(row_store) == {
         job: bytes(row.state for row in mine)
@@ -329,9 +342,9 @@ def test_streams_are_two() -> None:
     assert len(HISTORY) == 2
 
 
-@pytest.mark.parametrize("job", [None, BACKUP])
+@pytest.mark.parametrize("jobs", [None, frozenset((BACKUP,)), frozenset((BACKUP, "other"))])
 async def test_a_row_of_the_same_instant_in_an_older_segment_may_come_first(
-    tmp_path: Path, job: str | None
+    tmp_path: Path, jobs: frozenset[str] | None
 ) -> None:
     fed = Fed(tmp_path)
     rows = [row(1, 60, attempt=3), row(2, 60, attempt=2), row(3, 60, attempt=1)]
@@ -340,6 +353,6 @@ async def test_a_row_of_the_same_instant_in_an_older_segment_may_come_first(
         fed.seal(one.ended_index)
     fed.add(rows[2])
     for limit in (1, 2, 3):
-        assert await fed.row_store.newest(Query(job, limit=limit)) == rows[:limit]
+        assert await fed.row_store.newest(Query(jobs, limit=limit)) == rows[:limit]
     assert await fed.row_store.last_of_each([BACKUP]) == {BACKUP: rows[0]}
     fed.row_store.stop()

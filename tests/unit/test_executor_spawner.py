@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -55,6 +56,29 @@ def test_an_end_has_the_exit_code_as_shells_count(
     assert pid > 1
     assert ticks > 0
     assert abs(wall_ms() - started_ms) < 60_000
+
+
+@pytest.mark.skipif(
+    not os.path.exists(f"/proc/self/task/{os.getpid()}/children"),
+    reason="the kernel does not list the children of a process",
+)
+def test_an_end_names_the_programs_that_were_left_in_the_background(bench: Bench) -> None:
+    bench.start("none", "sleep 60 & kill $!; wait")
+    bench.start("one", "sleep 60 & exit 0")
+    bench.start("more", "sleep 60 & sleep 60 & tail -f /dev/null & exit 3")
+    bench.start("killed", "sleep 60 & sleep 60", timeout_ms=200)
+    assert bench.wait("ended", "none")[4] == ""
+    said = bench.wait("ended", "one")[4]
+    assert re.fullmatch(r"a process left in the background, killed at the end: (sleep|sh)", said)
+    said = bench.wait("ended", "more")[4]
+    assert said.startswith("3 processes left in the background, killed at the end: ")
+    assert bench.wait("ended", "killed")[4] == ""
+
+
+def test_what_is_said_of_programs_left_in_the_background_is_short() -> None:
+    assert spawner.killed_at_end([]) == ""
+    said = spawner.killed_at_end([*"aabcde"])
+    assert said == "6 processes left in the background, killed at the end: a, b, c, ..."
 
 
 def test_output_and_errors_share_one_file(bench: Bench) -> None:

@@ -145,11 +145,8 @@ async def test_pages_hold_every_launch_once_in_one_order(row_store: RowStore, si
     assert pages == whole
 
 
-async def test_a_pattern_is_of_the_jobs_within_the_callers_scope(
-    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Jobs beyond it neither make a list too long, nor can they be guessed from an answer."""
-    monkeypatch.setattr(service, "HISTORY_JOBS_MAX", 2)
+async def test_a_pattern_is_of_the_jobs_within_the_callers_scope(row_store: RowStore) -> None:
+    """Jobs beyond it cannot be guessed from an answer."""
     rig = Asked(row_store, Overlap.ALLOW)
     rig.put(*(job(f"j{number}") for number in range(6)))
     rig.account(60, number=rig.record("j1").number)
@@ -161,6 +158,40 @@ async def test_a_pattern_is_of_the_jobs_within_the_callers_scope(
             await rig.history(HistoryQuery(job=pattern, within=["default/j1"]))
         errors.append(str(caught.value).replace(pattern, "*"))
     assert errors[0] == errors[1]
+
+
+async def test_a_pattern_may_fit_any_number_of_jobs(row_store: RowStore) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
+    rig.put(*(job(f"j{number:04}") for number in range(1_200)), job("other"))
+    numbers = [rig.record(name).number for name in ("j0003", "j1150", "other")]
+    for number in numbers:
+        rig.account(60, number=number)
+    items = tuple(c.SkippedItem((number, T0 + 60, 0), Reason.DEADLINE) for number in numbers)
+    rig.append(c.Skip(items))
+    views = await rig.history(HistoryQuery(job="default/j*", limit=5))
+    assert {view.job for view in views} == {"j0003", "j1150"}
+    views = await rig.history(HistoryQuery(tenant="default", limit=5))
+    assert {view.job for view in views} == {"j0003", "j1150", "other"}
+
+
+async def test_a_retry_that_waits_is_the_next_attempt(row_store: RowStore) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
+    rig.put(job(retry=Retry(tries=5, backoff_ms=60_000), deadline_s=3_600))
+    rig.to(60).account(60)
+    for attempt in (1, 2):
+        rig.to(100 * attempt).begin(60, attempt)
+        rig.finished(60, attempt, state=S.FAILED, exit_code=1)
+    views = await rig.history(HistoryQuery(job=JOB))
+    assert [(view.attempt, view.state) for view in views] == [
+        (3, "due"),
+        (2, "failed"),
+        (1, "failed"),
+    ]
+    pages = [
+        (await rig.history(HistoryQuery(job=JOB, limit=1, after=after)))[0].attempt
+        for after in (None, cursor_at(views[0]), cursor_at(views[1]))
+    ]
+    assert pages == [3, 2, 1]
 
 
 async def test_pages_of_a_pattern_hold_every_launch_once(row_store: RowStore) -> None:

@@ -48,7 +48,7 @@ class History(Rows):
         return {one: self.known[one.job] for one in launches if one.job in self.known}
 
     async def newest(self, query: Query) -> list[Row]:
-        names = [query.job] if query.job else [*self.known]
+        names = [*self.known] if query.jobs is None else sorted(query.jobs)
         return [row for name in names for row in self.known.get(name, [])]
 
     def gaps(self) -> list[Any]:

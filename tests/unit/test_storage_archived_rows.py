@@ -109,8 +109,8 @@ async def test_a_period_chooses_segments_and_then_rows(away: Away) -> None:
 async def test_a_job_chooses_rows(away: Away) -> None:
     records = away.seal()
     away.retire(records)
-    assert await away.ask(job="default/backup") == away.rows_in(*records)
-    assert await away.ask(job="default/other") == []
+    assert await away.ask(jobs=frozenset(("default/backup",))) == away.rows_in(*records)
+    assert await away.ask(jobs=frozenset(("default/other", "default/more"))) == []
 
 
 @given(

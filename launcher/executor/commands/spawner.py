@@ -48,7 +48,7 @@ from launcher.executor.commands.spawn import (
     StartTicks,
     spawn,
 )
-from launcher.executor.commands.trees import SPAWNER_MARK, Hunt, Target
+from launcher.executor.commands.trees import SPAWNER_MARK, Hunt, Target, orphans
 from launcher.executor.parent import adopt_orphans, die_with_parent, ends_of_children
 from launcher.executor.refusals import KILLED, LEASE_OVER, STOPPING, late_by
 
@@ -66,6 +66,8 @@ TURN_MS: Final = 50
 LEASE_WAIT_MS_MIN: Final = 50
 _ROOM: Final = memoryview(bytearray(1 << 16))
 """The buffer for all reads: a new one for each read costs more than the read."""
+_NAMED: Final = 3
+"""Programs left in the background that the end of a launch names."""
 LAST_READS: Final = 16
 """Reads after a command's end: its pipe holds 64 KiB; later output is of a process it left."""
 UNREAD_MS: Final = 50
@@ -418,6 +420,7 @@ class Spawner:
 
     def _finish(self, child: Child, status: int, has_exited: bool) -> None:
         # It is over, but not reaped: until then no other process can get this group's id.
+        left = [] if child.reason else orphans(child.pid, self._reaper)
         child.signal(signal.SIGKILL)
         if child.pipe >= 0:
             reads = 0
@@ -436,7 +439,8 @@ class Spawner:
         cpu_ms = math.ceil((used.ru_utime + used.ru_stime) * 1000)
         peak = -(-used.ru_maxrss // PEAK_STEP_KIB) * PEAK_STEP_KIB << 10
         usage = (max(cpu_ms, seen.cpu_ms), max(peak, seen.memory_peak), seen.excess)
-        event += [output.problem, *usage]
+        said = "; ".join(filter(None, (output.problem, killed_at_end(left))))
+        event += [said, *usage]
         if child.guarded and child.reason:
             self._swept.append((child.target, event))
         else:
@@ -447,6 +451,16 @@ class Spawner:
             self._epoll.unregister(child.pipe)
         os.close(child.pipe)
         child.pipe = -1
+
+
+def killed_at_end(programs: list[str]) -> str:
+    """Return what is said of a launch whose processes outlived its main one; "" for none."""
+    if not programs:
+        return ""
+    names = [*dict.fromkeys(programs)]
+    named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    count = "a process" if len(programs) == 1 else f"{len(programs)} processes"
+    return f"{count} left in the background, killed at the end: {named}"
 
 
 def allow_files(slots: int) -> None:

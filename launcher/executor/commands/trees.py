@@ -32,6 +32,7 @@ from launcher.clock import boot_ms
 from launcher.errors import LauncherError
 from launcher.executor.parent import adopter
 
+ORPHANS_MAX: Final = 256
 DEATH_WAIT_MS: Final = 2_000
 SPAWNER_MARK: Final = "RAFTCRON_SPAWNER"
 """The variable of a spawner and its reaper, and of no command, that names their ledger."""
@@ -106,6 +107,34 @@ def processes() -> Iterator[Process]:
         if fields := stat_of(pid):
             parent, group, ticks = (int(fields[at]) for at in (1, 2, _START))
             yield Process(pid, parent, group, ticks, fields[0] not in (b"Z", b"X"))
+
+
+def orphans(group: int, adopter: int) -> list[str]:
+    """Return the programs of a process group, running still, whose parents died: those are children
+    of `adopter` now. The first ORPHANS_MAX children are looked at; where the kernel lists no
+    children (CONFIG_PROC_CHILDREN), none are known.
+
+    It is one read of a file where nothing was orphaned, unlike a look through all processes.
+    """
+    try:
+        with open(f"/proc/{adopter}/task/{adopter}/children", "rb") as file:
+            children = file.read().split()
+    except OSError:
+        return []
+    found: list[str] = []
+    for pid in map(int, children[:ORPHANS_MAX]):
+        fields = stat_of(pid)
+        if fields and int(fields[2]) == group and fields[0] not in (b"Z", b"X"):
+            found.append(_program(pid))
+    return found
+
+
+def _program(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            return file.read().decode(errors="replace").strip()
+    except OSError:
+        return "?"
 
 
 def send_kill(send: Callable[[int, int], None], target: int) -> bool:
