@@ -141,6 +141,11 @@ class Client:
         self._token = token
         self._links: dict[str, Link] = {}
         self._clock = SystemClock()
+        self._last_ms: int | None = None
+
+    def end_within(self, wait_ms: int) -> None:
+        """Let no request from now on take longer than what is left of this time."""
+        self._last_ms = self._clock.mono_ms() + wait_ms
 
     def __enter__(self) -> Client:
         return self
@@ -171,6 +176,8 @@ class Client:
             request = msgspec.structs.replace(request, by=self._by())
         timeout_ms = self._timeout_ms or request.timeout_ms()
         start_ms = self._clock.mono_ms()
+        if self._last_ms is not None:
+            timeout_ms = max(1, min(timeout_ms, self._last_ms - start_ms))
         is_change = rpc.is_change(request)
         course = _Course(rpc, request, is_change, start_ms, start_ms + timeout_ms)
         pause_ms = _PAUSE_MS_MIN

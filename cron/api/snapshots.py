@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from cron.api.checks import FileName, Person, bound
-from cron.api.rpc import Request, View
+from cron.api.rpc import TIMEOUT_MS, Request, View
 
 PIECE_BYTES_MAX: Final = 1 << 20
 
@@ -22,6 +22,11 @@ class SnapshotsRequest(Request, frozen=True, kw_only=True):
 
     name: FileName = ""
     is_remote: bool = False
+
+    def timeout_ms(self) -> int:
+        """Return how long to wait. A read is asked elsewhere after a third of its time, and that is
+        longer than a store may take to say what it has."""
+        return 2 * TIMEOUT_MS
 
 
 class SegmentRequest(Request, frozen=True, kw_only=True):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import click
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from snapshots.backup_store import BackupStore
     from snapshots.errors import SnapshotError
     from snapshots.manifest import Manifest
+
+T = TypeVar("T")
 
 _KEYS: Final = (
     "name place taken_at@taken_ms generation term index size content_size segments state problem?"
@@ -63,9 +66,12 @@ def save_command(settings: Settings, wait_ms: int) -> None:
     """Take a snapshot now, and return once it and all history up to it are uploaded.
 
     Without object storage, the command returns once the snapshot is on the leader's disk. Exits
-    with 6 if this takes longer than --wait; the snapshot and the upload continue.
+    with 6 if this takes longer than --wait, or than --timeout; the snapshot and the upload
+    continue.
     """
+    wait_ms = min(wait_ms, settings.timeout_ms or wait_ms)
     with settings.client() as client:
+        client.end_within(wait_ms)
         report = client.ask(table.SAVE_SNAPSHOT, SaveRequest())
         saved = _until_safe(settings, client, report, wait_ms)
     text = f"{saved.name} on the disks of the replicas, and nowhere else: no object storage is"
@@ -85,8 +91,17 @@ def _until_safe(
     """
     place = "remote" if report.store else "local"
     wait = Wait(settings, wait_ms, LOOK_S)
+    kept: KeepingView | None = None
+
+    def is_failing() -> bool:
+        return kept is not None and bool(kept.failing) and kept.stored_index < report.index
 
     def ask() -> list[SnapshotView]:
+        nonlocal kept
+        if report.store and is_failing():
+            kept = _kept(client)
+            if is_failing():
+                return []  # a store that hangs would not say what it has, either
         return client.ask(table.SNAPSHOTS).snapshots
 
     for found in wait.looks(ask, away=wait.say):
@@ -94,7 +109,8 @@ def _until_safe(
             at = (view.generation, view.index)
             if view.place == place and at >= (report.generation, report.index):
                 return view
-        wait.say(_waiting(client, report))
+        kept = kept if report.store and is_failing() else _kept(client)
+        wait.say(_waiting(kept, report))
     text = f"the snapshot at index {report.index} is not {_where(report)} yet"
     raise OutcomeUnknown(text, "it is still under way; `raftcron status` shows how far")
 
@@ -103,13 +119,17 @@ def _where(report: SaveReport) -> str:
     return f"in {report.store}" if report.store else "on the leader's disk"
 
 
-def _waiting(client: Client, report: SaveReport) -> str:
-    """Return what the snapshot waits for, as the leader says."""
+def _kept(client: Client) -> KeepingView | None:
+    """Return what the leader keeps; None where there is none."""
     try:
         rows = client.ask(table.STATUS).rows
     except CronError:
-        return "waits for a leader"
-    kept = next((row.keeping for row in rows if row.role == "leader" and row.keeping), None)
+        return None
+    return next((row.keeping for row in rows if row.role == "leader" and row.keeping), None)
+
+
+def _waiting(kept: KeepingView | None, report: SaveReport) -> str:
+    """Return what the snapshot waits for, as the leader says."""
     if kept is None:
         return "waits for a leader"
     if not report.store:
@@ -275,7 +295,38 @@ def _listed(
     render.line(
         f"asks {backup_store.store.url}", err=True
     )  # which may hang, and who waits wants to know
-    return (backup_store, *backup_store.manifests())
+    return (backup_store, *_in_time(settings, backup_store.manifests, backup_store.store.url))
+
+
+def _in_time(settings: Settings, call: Callable[[], T], url: str) -> T:
+    """Return what a call of a store returns, if it does within --timeout, where that is given.
+
+    Raises:
+        Unavailable: it does not. What else the call raises.
+    """
+    if settings.timeout_ms is None:
+        return call()
+    found: list[Callable[[], T]] = []
+
+    def run() -> None:
+        try:
+            value = call()
+        except BaseException as error:  # noqa: BLE001 - raised for whoever waits
+            found.append(partial(_raise, error))
+        else:
+            found.append(lambda: value)
+
+    # Python waits for no daemon thread at its exit: the call may hang in it.
+    thread = threading.Thread(target=run, name="store", daemon=True)
+    thread.start()
+    thread.join(settings.timeout_ms / 1000)
+    if not found:
+        raise Unavailable(f"{url}: no answer {settings.within}", "--timeout gives it more time")
+    return found[0]()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _stored(settings: Settings, url: str, cell: str) -> SnapshotsReport:

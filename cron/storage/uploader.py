@@ -44,8 +44,9 @@ REST_MAX_MS: Final = 60_000
 WATCH_MS: Final = 30_000
 """How often the store is asked whether the cell was restored elsewhere."""
 PRUNE_MS: Final = 600_000
-SILENT_MS: Final = 30_000
-"""A call without progress for so long is reported: the store may hang."""
+SILENT_MS: Final = 6_000
+"""A call without progress for so long is reported, so that `status` names it within 10 s: the store
+may hang. The call itself goes on: boto3 tries four times, which takes a minute."""
 HELD_MS: Final = 600_000
 """How long the snapshots of a leadership term wait for a segment that should be on the disks and is
 not."""

@@ -221,6 +221,36 @@ def test_a_store_that_is_away_holds_nothing_up_and_gets_the_backlog(
     check(cell, file)
 
 
+@pytest.mark.parametrize("fault", ["hang", "reset"])
+def test_a_save_into_a_store_that_does_not_answer_ends_in_time_and_status_names_the_upload(
+    make_cell: Callable[..., Cell], server: S3Server, proxy: FaultyHttp, fault: str
+) -> None:
+    rare = extra(S3Server(proxy.port).url(prefix=fault)).replace(
+        "interval_s = 2", "interval_s = 60"
+    )
+    cell = make_cell(replica_extra=rare)
+    for name in cell.replicas:
+        cell.variables[name] = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    cell.start()
+    cell.wait_connected()
+    cell.apply("0 0 1 1 * true\n")
+    cell.cli("snapshot", "save")
+    proxy.fault = fault
+    said = cell.cli("snapshot", "save", "--timeout", "3s", expect=6)  # not the minutes of --wait
+    assert "is not in s3://" in said.stderr
+
+    def named() -> str:
+        row = leader_row(cell)
+        return row.keeping.failing if row is not None else ""
+
+    failing = wait_until(named, 10, "a status that names the upload")
+    assert failing.startswith("s3://")
+    assert failing in " ".join(cell.cli("status").stdout.split())
+    proxy.fault = ""
+    proxy.let_go.set()
+    wait_until(lambda: not named(), 90, "the snapshot in the store")
+
+
 def test_damage_is_found_and_the_next_older_snapshot_is_used(
     make_cell: Callable[..., Cell], tmp_path: Path
 ) -> None:

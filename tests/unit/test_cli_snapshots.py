@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from typing import Any
 
 import msgspec
@@ -171,6 +173,52 @@ async def test_a_length_that_is_none_is_a_matter_of_usage(length: str, what: str
     result = await run_cli("snapshot", "save", "--wait", length)
     assert result.exit_code == 2
     assert what in result.stderr
+
+
+async def test_a_save_waits_no_longer_than_its_timeout_says_and_names_what_fails():
+    hangs = KeepingView(failing=f"{URL}: no answer yet: stores segment 1 of 1")
+    backend = FakeBackend(
+        save_snapshot=SaveReport(generation=1, term=3, index=88, store=URL),
+        snapshots=report(LOCAL),
+        status=[StatusRow(kind="replica", id="r1", role="leader", keeping=hangs)],
+    )
+    async with serving(backend) as server:
+        result = await run_cli("snapshot", "save", "--timeout", "1s", server=server)
+    assert result.exit_code == 6  # and not after the five minutes of --wait
+    assert result.stderr.splitlines()[:2] == [
+        f"cannot upload: {URL}: no answer yet: stores segment 1 of 1",
+        f"raftcron: the snapshot at index 88 is not in {URL} yet",
+    ]
+    asked = [name for name, _ in backend.calls]
+    assert asked.count("snapshots") == 1, "the store would hang for each list, too"
+
+
+async def test_a_list_that_the_store_does_not_give_ends_the_wait_in_time():
+    backend = FakeBackend(
+        save_snapshot=SaveReport(generation=1, term=3, index=88, store=URL),
+        snapshots=lambda _: asyncio.Event().wait(),
+        status=leader(),
+    )
+    async with serving(backend) as server:
+        result = await run_cli("snapshot", "save", "--timeout", "1s", server=server)
+    assert result.exit_code == 6
+    assert f"the snapshot at index 88 is not in {URL} yet" in result.stderr
+
+
+def test_a_store_that_hangs_ends_a_direct_question_in_time(monkeypatch: pytest.MonkeyPatch):
+    settings, goes_on = Settings(), threading.Event()
+    settings.timeout_ms = 50
+    with pytest.raises(Unavailable, match=f"{URL}: no answer within 0.05 s"):
+        cli_snapshots._in_time(settings, goes_on.wait, URL)
+    goes_on.set()
+
+    def refuse() -> None:
+        raise Conflict("no")
+
+    settings.timeout_ms = 60_000
+    assert cli_snapshots._in_time(settings, goes_on.wait, URL)
+    with pytest.raises(Conflict):
+        cli_snapshots._in_time(settings, refuse, URL)
 
 
 async def test_what_became_of_the_request_may_be_unknown():

@@ -185,6 +185,28 @@ async def test_a_store_that_hangs_holds_up_neither_seals_nor_snapshots_and_is_to
         assert rig.leader.state.history.backup.index == rig.leader.state.history.taken.index
 
 
+async def test_an_upload_that_hangs_is_named_within_ten_seconds_and_not_at_once(
+    tmp_path: Path,
+) -> None:
+    async with keeping(tmp_path) as rig:
+        hangs, goes_on = threading.Event(), threading.Event()
+
+        def hang(operation: str, name: str) -> None:
+            hangs.set()
+            goes_on.wait(60)
+
+        rig.store.hook = hang
+        backup = rig.leader.backup
+        await backup.look()
+        await rig.until(hangs.is_set)
+        assert backup.trouble.text == ""
+        rig.later(8)  # a snapshot is written, and noticed, within two more
+        assert "no answer yet: looks whose place it is" in backup.trouble.text
+        goes_on.set()
+        await backup.finish_turn()
+        assert backup.trouble.text == ""
+
+
 async def test_a_failure_stays_told_until_the_store_has_answered(tmp_path: Path) -> None:
     async with keeping(tmp_path) as rig:
         await rig.launch(3)
