@@ -161,6 +161,7 @@ class Launches:
                 fresh.append(attempt)
         if fresh:
             worker.begun += len(fresh)
+            worker.note_alone()
             self._report(fresh)
         return stranger
 
@@ -191,6 +192,7 @@ class Launches:
                     attempt.returns += 1
                     self.give_back(worker, [attempt])
         worker.ran(over)
+        worker.note_alone()
         self.end(over)
         return stranger
 

@@ -169,6 +169,7 @@ async def _work(
         asyncio.create_task(executor.run(thread), name="turns"),
         asyncio.create_task(executor.watch(), name="spawner"),
         asyncio.create_task(executor.workers.run(), name="workers"),
+        asyncio.create_task(executor.workers.watch_memory(), name="memory"),
         asyncio.create_task(executor.watch_lease(), name="lease"),
         asyncio.create_task(executor.uploads.run(), name="uploads"),
         asyncio.create_task(connector.run(), name="stream"),

@@ -1,7 +1,8 @@
 """An executor's loop with its turns running, and workers that do only what a test tells them.
 
 A puppet is a process of its own, so that it can be killed and stopped; it connects to the socket,
-hands the connection over to the test, and waits. What it says, the test says.
+hands the connection over to the test, and waits. What it says, the test says. With each SIGUSR1 it
+takes 64 MiB of memory.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from tests.unit.test_executor_loop import Ear, Shop
 WITHIN_S = 60.0
 HANDLER = "app.mail"
 _PUPPET = """
-import os, socket, sys
+import os, signal, socket, sys
+held = []
+signal.signal(signal.SIGUSR1, lambda *_: held.append(bytearray(64 << 20)))
 end = socket.socket(socket.AF_UNIX)
 end.connect(sys.argv[1])
 socket.send_fds(socket.socket(fileno=0), [b"x"], [end.fileno()])
@@ -81,6 +84,7 @@ class Floor(Shop):
         self._tasks = [
             asyncio.create_task(self.executor_loop.run(self.thread)),
             asyncio.create_task(self.executor_loop.workers.run()),
+            asyncio.create_task(self.executor_loop.workers.watch_memory()),
         ]
         await until(lambda: self.ear.hello is not None)
 

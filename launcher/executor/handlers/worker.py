@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from launcher.executor.attempt import Attempt
+from launcher.executor.commands.footprint import tree_bytes
 from launcher.executor.commands.trees import stat_of
 from launcher.executor.handlers.connection import Peer, WorkerConnection
 from launcher.executor.rows import Batch, Job
@@ -63,7 +64,9 @@ class WorkerProcess:
     `given` has its launches by the numbers of their tasks, `begun` is how many of them have begun.
     `is_enlisted`: the journal has it, and it may be given launches. `is_garbled`: not all of its
     messages could be read, so it may have begun anything. `memory_bytes` is its resident memory at
-    the last look, if it has a bound.
+    the last look, if it has a bound. `alone` is the launch that declares memory and runs there
+    without another one beside it, on one thread; `base_bytes` is what the process tree had when
+    that began.
     """
 
     def __init__(self, hello: wire.Hello, peer: Peer, connection: WorkerConnection) -> None:
@@ -81,6 +84,8 @@ class WorkerProcess:
         self._sent_bytes = 0
         self.memory_max_bytes = hello.memory_max_bytes
         self.memory_bytes = 0
+        self.alone: Attempt | None = None
+        self.base_bytes = 0
         self.pulse_ms = hello.pulse_ms
         self.silent_ms = 0
         self._looked_ms = 0
@@ -190,6 +195,17 @@ class WorkerProcess:
         del self.given[attempt.number]
         self.begun -= attempt.began_ms > 0
         return True
+
+    def note_alone(self) -> None:
+        """Note which launch runs alone, after launches began or ended. A launch that was beside
+        another one is judged by what the process gains from now on."""
+        alone = None
+        if self.threads == 1 and self.begun == 1:
+            running = next((one for one in self.given.values() if one.began_ms), None)
+            alone = running if running is not None and running.spec.memory_bytes else None
+        if alone is not self.alone:
+            self.alone = alone
+            self.base_bytes = tree_bytes(self.pid) if alone is not None else 0
 
     def ran(self, some: Sequence[Attempt]) -> None:
         """Note how long launches took that have ended there."""

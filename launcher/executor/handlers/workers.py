@@ -18,6 +18,7 @@ from launcher import logs
 from launcher.clock import boot_ms, until_step_s, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import ANSWER_MS, Attempt, Step
+from launcher.executor.handlers import memory
 from launcher.executor.handlers.connection import Peer, WorkerConnection
 from launcher.executor.handlers.grants import WorkerGrants
 from launcher.executor.handlers.groups import Groups
@@ -167,6 +168,10 @@ class Workers:
             is_watched = self.launches or any(one.memory_max_bytes for one in self.groups.workers())
             await asyncio.sleep(until_step_s(TICK_MS if is_watched else IDLE_TICK_MS))
             self.tick()
+
+    async def watch_memory(self) -> None:
+        """Hold workers within the memory that their launches declare, for ever."""
+        await memory.watch(self.groups.workers, self._kill)
 
     def drain(self, grace_ms: int) -> None:
         """End all launches: those that wait are refused, those that run are cancelled, and killed
