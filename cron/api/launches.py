@@ -49,13 +49,15 @@ class LaunchView(View, frozen=True, kw_only=True):
     `ended_index` and `number` are the key of a row of history. `amends` is the key of the row that
     an amendment is about, `INDEX.NUMBER`, or its index alone where that row has no number.
     `is_amended`: a lost attempt with its late report, as begun by the one row and ended by the
-    other. `cpu_ms` and `memory_peak_bytes` are what a control group measured.
+    other. `cpu_ms` and `memory_peak_bytes` are what its executor measured.
 
     `part` is the number of a part, 0 for a whole attempt; `parts` have neither names nor times of
     log points. `pool` and `priority` are the queue of an open launch or dead letter; a dead letter
     whose job was removed has no pool. `due_at_ms` is since when an open launch waits, `ahead` how
     many of its tenant's queue wait before it, `until_ms` when `waiting` is over if a clock decides
-    it. `tries` counts attempts of a dead letter that failed.
+    it. `tries` counts attempts of a dead letter that failed. `limits` has the limits of cpu and
+    memory that the launch has begun with, and how its executor holds them now; where all of one
+    launch is shown.
     """
 
     launch: str = ""
@@ -104,6 +106,7 @@ class LaunchView(View, frozen=True, kw_only=True):
     ahead: int | None = None
     until_ms: int = 0
     tries: int = 0
+    limits: str = ""
 
 
 class HistoryCursor(Request, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ from cron.cli.times import (
     show_length,
     show_s,
 )
-from cron.cli.values import TIME, show_size
+from cron.cli.values import TIME, show_about
 from cron.errors import CronError, InvalidInput, NotFound, UnknownLaunch
 from launcher.protocol.names import parse_launch_name, short_job_name
 
@@ -192,10 +192,10 @@ def _show_launch(view: LaunchView) -> None:
     pairs += render.cells_of(
         view,
         "epoch executor started@started_at_ms finished@finished_at_ms late_by~lateness_ms ran"
-        " cpu~cpu_ms memory_peak exit_code",
+        " cpu~cpu_ms memory_peak limits exit_code",
         {
             "ran": lambda view: show_length(ran_ms(view)),
-            "memory_peak": lambda view: show_size(view.memory_peak_bytes or 0),
+            "memory_peak": lambda view: show_about(view.memory_peak_bytes or 0),
         },
         show_exact_ms,
     )
@@ -215,7 +215,7 @@ def describe_part(part: LaunchView) -> str:
     if part.cpu_ms is not None:
         words.append(f"cpu {show_length(part.cpu_ms)}")
     if part.memory_peak_bytes is not None:
-        words.append(f"memory {show_size(part.memory_peak_bytes)}")
+        words.append(f"memory {show_about(part.memory_peak_bytes)}")
     if part.detail:
         words.append(part.detail)
     return ", ".join(words)

@@ -38,6 +38,7 @@ from cron.pace import in_turns
 from cron.scheduler.gates import shown_deadline_ms
 from cron.scheduler.job_filter import JobFilter, newest_tasks, select_jobs
 from cron.scheduler.why import Queued, WaitReason, why_waiting
+from cron.service.limiting import limits_text
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.archive import Stream
@@ -360,12 +361,22 @@ async def show(replica: Replica, request: ShowRequest) -> list[LaunchView]:
     views = [view for one in ended for view in expanded(replica.state, one, at_ms, at_ms, 1)]
     if row is not None:
         views.append(open_viewer(replica)(row))
+    views = [with_limits(replica, name.job, view) for view in views]
     if not views:
         raise UnknownLaunch(
             f"launch {name} does not exist",
             f"`raftcron why {short_job_name(name.job)} TIME` says whether one was due",
         )
     return views
+
+
+def with_limits(replica: Replica, name: str, view: LaunchView) -> LaunchView:
+    """Return a launch with the limits that it has begun with, if its job is still the same."""
+    record = replica.state.jobs.get(name)
+    if record is None or not view.begun_index or view.revision != record.revision:
+        return view
+    limits = limits_text(replica, record.job, view.executor)
+    return msgspec.structs.replace(view, limits=limits) if limits else view
 
 
 def expanded(state: State, row: Row, since_ms: int, until_ms: int, limit: int) -> list[LaunchView]:

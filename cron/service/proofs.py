@@ -26,7 +26,7 @@ from cron.history.order import Query
 from cron.history.store import RowStore
 from cron.history.story import dead_letter, manual_launches, newer_launch
 from cron.history.why import explain
-from cron.service.launches import expanded, open_viewer
+from cron.service.launches import expanded, open_viewer, with_limits
 from cron.service.replica import Replica
 from cron.service.task_proofs import Part, TaskCensus, audit_tasks, why_task
 from cron.service.task_views import unknown_task
@@ -194,12 +194,15 @@ async def why(replica: Replica, request: WhyRequest) -> WhyReport:
     verdict += manual_launches(found, open_rows, job, at_s)
     at_ms = at_s * 1000
     ended = [view for row in found for view in expanded(state, row, at_ms, at_ms, 1)]
+    launches = [with_limits(replica, job, view) for view in (*ended, *views.values())]
+    if launches and launches[-1].limits:
+        verdict += f"; its limits: {launches[-1].limits}"
     return WhyReport(
         job=job,
         at_s=at_s,
         verdict=verdict,
         story=[StoryLine(line_ms, text) for line_ms, text in explained.story],
-        launches=[*ended, *views.values()],
+        launches=launches,
     )
 
 
