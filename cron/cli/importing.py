@@ -47,7 +47,7 @@ def dkron_command(settings: Settings, what: str, *, is_applied: bool, source: st
     from cron.crontab.import_dkron import import_dkron
 
     content = _fetched(what) if what.startswith(_URLS) else read_source(what).content
-    _show(settings, import_dkron(content), source or "dkron", is_applied=is_applied)
+    _show(settings, import_dkron(content, file=what), source or "dkron", is_applied=is_applied)
 
 
 @import_command.command("kubernetes")

@@ -82,7 +82,7 @@ KEYS: Final[dict[str, Key]] = {
     **_of(*("jobTemplate.spec", Treatment.NOTED, "another controller runs it there"), "managedBy"),
     **_of(
         *("jobTemplate.spec", Treatment.IRRELEVANT, _OF_CLUSTER, "ttlSecondsAfterFinished"),
-        *("selector", "manualSelector", "podReplacementPolicy"),
+        *("scheduling", "selector", "manualSelector", "podReplacementPolicy"),
     ),
     **_of("template", Treatment.CARRIED, "see template.spec", "spec"),
     **_of("template", Treatment.IRRELEVANT, _OF_CLUSTER, "metadata"),
@@ -113,7 +113,13 @@ KEYS: Final[dict[str, Key]] = {
     **_of(
         *("template.spec", Treatment.IRRELEVANT, _OF_CLUSTER),
         *("automountServiceAccountToken", "enableServiceLinks", "imagePullSecrets"),
-        *("readinessGates", "schedulerName", "schedulingGates"),
+        *(
+            "readinessGates",
+            "schedulerName",
+            "schedulingGates",
+            "schedulingGroup",
+            "evictionResponders",
+        ),
     ),
     **_of("container", Treatment.CARRIED, "command", "command", "args"),
     **_of("container", Treatment.CARRIED, "env and secret", "env"),

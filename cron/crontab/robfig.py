@@ -12,6 +12,7 @@ import re
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from cron.calendar.duration import format_duration
 from cron.calendar.expression import ALIASES, parse
 from cron.calendar.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, Kind, parse_field
 from cron.calendar.zones import zone
@@ -72,7 +73,7 @@ def read_robfig(text: str, *, has_seconds: bool) -> Due:
             raise InvalidInput(f"schedule {text} names a zone and nothing else")
         named, text = zoned[1] or "UTC", zoned[2].strip()
     if text.startswith(_EVERY):
-        return Due(f"@every {_period_s(text[len(_EVERY) :])}s", named)
+        return Due(f"@every {format_duration(_period_s(text[len(_EVERY) :]))}", named)
     if text.startswith("@"):
         if text not in ALIASES:
             raise InvalidInput(f"schedule {text} is not known to robfig/cron")

@@ -75,8 +75,9 @@ def reports_of_kubernetes(clone: Path) -> Iterator[dict[str, Any]]:
     scheduled = json.loads(content)
     scheduled["spec"] |= {"schedule": "0 4 * * *", "timeZone": "UTC", "concurrencyPolicy": "Forbid"}
     scheduled["spec"]["startingDeadlineSeconds"] = 300
-    container = scheduled["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
-    container["workingDir"] = "/srv"
+    pod = scheduled["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod["restartPolicy"] = "Never"
+    pod["containers"][0]["workingDir"] = "/srv"
     name = f"kubernetes {_CRON_JOB}, with times"
     yield _report(name, content, import_kubernetes([scheduled]))
 

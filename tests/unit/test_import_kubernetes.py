@@ -170,7 +170,7 @@ def test_a_zone_in_the_schedule_wins_and_one_with_changes_of_clocks_is_said() ->
     assert "timeZone UTC: the schedule names Europe/Berlin" in notes(found)[0]
     assert "a time that a change of clocks skips or repeats is due once" in notes(found)[1]
     every = one(spec={"schedule": "@every 90m"})
-    assert only(every)["schedule"] == "@every 5400s"
+    assert only(every)["schedule"] == "@every 1h30m"
     assert "counts from 1970 here" in notes(every)[0]
 
 
