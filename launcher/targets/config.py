@@ -13,11 +13,13 @@ from msgspec import Meta
 from launcher.errors import BadConfig
 from launcher.limits import CONFIG_BYTES_MAX
 from launcher.protocol.names import CELL_TENANT, NAME_PART_CHARS_MAX
-from launcher.targets.shapes import JSON, SEVERITIES, SHAPES
 from launcher.targets.target import Duration
 from launcher.toml import parse_toml
 
 EXAMPLE: Final = "see examples/targets.toml"
+JSON: Final = "application/json"
+EXAMPLES: Final = ("alertmanager", "opsgenie", "pagerduty", "slack", "teams")
+"""Receivers for which `examples/alerts` has a template."""
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
 T = TypeVar("T", bound=msgspec.Struct)
 _Name = Annotated[
@@ -110,38 +112,39 @@ class MailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class WebhookChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A channel of alerts, by the name that `alerts.toml` has for it.
 
-    `shape` is what the receiver wants. Its URL is `url`, or the first line of `url_file` if it is a
-    secret. `key` is a file with the routing key of PagerDuty, `secrets` one with the keys of
-    signatures, `headers` one with headers such as `authorization`. `severity` is what PagerDuty and
-    Alertmanager are told. A channel that is granted to `tenants` carries messages of their own
-    launches, and no alerts.
+    `template` is a file: the Jinja2 template of the body, which is of the type `content_type`.
+    Without one the body is plain JSON. With `each` there is a request for each incident. The URL is
+    `url`, or the first line of `url_file` if it is a secret; behind its host it may be a template
+    too. `key` is a file with a secret that the templates see, `secrets` one with the keys of
+    signatures, `headers` one with headers such as `authorization`. A channel that is granted to
+    `tenants` carries messages of their own launches, and no alerts. `shape` and `severity` of
+    earlier releases are refused.
     """
 
     name: _Name
-    shape: str = JSON
+    template: str = ""
+    content_type: str = JSON
+    each: bool = False
     url: str = ""
     url_file: str = ""
     key: str = ""
     secrets: str = ""
     headers: str = ""
-    severity: str = "error"
+    severity: str = ""
+    shape: str = ""
     tenants: Annotated[tuple[_Name, ...], Meta(max_length=1_000)] = ()
 
     def __post_init__(self) -> None:
-        _check_word("shape", self.shape, SHAPES)
-        _check_word("severity", self.severity, SEVERITIES)
+        if self.shape in ("", "json") and self.shape + self.severity:
+            raise ValueError("shape and severity are gone: take them away; the body is JSON")
+        if self.shape + self.severity:
+            name = f"{self.shape if self.shape in EXAMPLES else 'NAME'}.json.j2"
+            raise ValueError(
+                f'shape and severity are gone: write template = "{name}" and begin with '
+                f"examples/alerts/{name} (docs/upgrade.md)"
+            )
         if CELL_TENANT in self.tenants:
             raise ValueError(f"tenants: {CELL_TENANT} is the cell's own, which needs no grant")
-
-
-def _check_word(key: str, word: str, words: tuple[str, ...]) -> None:
-    """Return if a value is one of those that it may be.
-
-    Raises:
-        ValueError: it is not; the decoder adds where it stands.
-    """
-    if word not in words:
-        raise ValueError(f"{key} {word[:40]!r} is not one of {', '.join(words)}")
 
 
 class WebhookConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -18,7 +18,7 @@ from launcher.targets.alert_text import (
     sentence,
     spelled,
 )
-from launcher.targets.shapes import apart
+from launcher.targets.incidents import apart
 
 CONSOLE = "https://cron.example.com/"
 SINCE = "2026-11-20T15:00:00Z"

@@ -52,6 +52,7 @@ def test_there_is_no_example_that_nobody_looked_at() -> None:
         "replica.toml",
         "executor.toml",
         "alerts.toml",
+        "alerts",  # test_alert_examples.py
         "handlers",
         "targets.toml",
         "queues.toml",

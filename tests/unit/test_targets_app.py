@@ -71,6 +71,7 @@ def example_target(kind: str, folder: Path) -> Target:
     """The target that the example configures, with the files that it names."""
     path = folder / "targets.toml"
     path.write_text(EXAMPLE.read_text())
+    (folder / "alerts").symlink_to(EXAMPLE.parent / "alerts")
     (folder / "kubeconfig.json").write_text(json.dumps(kubeconfig_of("https://kube.example")))
     return app.target_of(kind, load(path), path)
 

@@ -6,19 +6,19 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from launcher.errors import BadConfig
 from launcher.targets.alert_text import Alerted
 from launcher.targets.config import WebhookChannel, WebhookConfig, load
-from launcher.targets.shapes import KEY_CHARS_MAX, SHAPES, Manner, bodies, dedup_key
+from launcher.targets.incidents import KEY_CHARS_MAX, incident_key, views_of
 from launcher.targets.webhook import WebhookTarget
 from launcher.worker.outcome import Ended
 from launcher.worker.wire import Result
 from tests.fakes.bad_http import BadServer, answer, bad_server
-from tests.unit.targets_rig import LAUNCH, OF_CELL, context_of, ended, read
+from tests.unit.targets_rig import LAUNCH, OF_CELL, context_of, ended
 
 ALERT = {
     "number": 17, "state": "firing", "kind": "failed", "when": "failed:2", "rule": "backups",
@@ -45,9 +45,11 @@ def told(one: WebhookTarget, **alert: Any) -> Ended:
     return ended(one, {"channel": "ops", "alert": ALERT | alert}, context_of(job=OF_CELL)[0])
 
 
-def shaped(shape: str, **alert: Any) -> list[Any]:
-    manner = Manner(shape, "k3y", "critical", CONSOLE)
-    return bodies(Alerted(**ALERT | alert), manner)
+def keyed(server: BadServer, folder: Path) -> WebhookTarget:
+    """A target with a secret, which sends a request for each incident."""
+    key = private(folder / "key", "r0uting\n")
+    (folder / "body").write_text('{"key": {{ key | tojson }}, "of": {{ incident | tojson }}}')
+    return target(server.url("/hook"), folder, key=key, template="body", each=True)
 
 
 def private(path: Path, text: str) -> str:
@@ -56,95 +58,61 @@ def private(path: Path, text: str) -> str:
     return path.name
 
 
-# ---- shapes
+# ---- what a template sees
 
 
-def test_plain_json_has_the_alert_and_its_words() -> None:
-    [body] = shaped("json")
+def test_a_body_without_a_template_has_the_alert_and_its_words(server: BadServer) -> None:
+    assert told(target(server.url("/hook"))).result is Result.OK
+    body = json.loads(server.requests[0].body)
     assert body["alert"] == ALERT | {"open": 0, "removed": []}
     assert body["title"] == "[raftcron prod] acme/backup failed 2 times in a row"
     assert "How to look:" in body["text"]
     assert body["link"] == "https://cron.example.com/jobs/acme/backup"
 
 
-def test_slack_gets_a_text_with_a_colour_and_a_link() -> None:
-    [body] = shaped("slack")
-    assert body["text"] == "[raftcron prod] acme/backup failed 2 times in a row"
-    [part] = body["attachments"]
-    assert part["color"] == "danger"
-    assert part["title_link"] == "https://cron.example.com/jobs/acme/backup"
-    [over] = shaped("slack", state="resolved")
-    assert over["attachments"][0]["color"] == "good"
+def views(*, is_each: bool = True, **alert: Any) -> list[dict[str, Any]]:
+    return views_of(Alerted(**cast(Any, ALERT | alert)), CONSOLE, "k3y", is_each=is_each)
 
 
-def test_nothing_from_a_job_is_markup_of_slack() -> None:
-    [body] = shaped("slack", evidence={"detail": "<!channel> & <http://x|y>"}, rule="<@U1>")
-    said = body["attachments"][0]["text"]
-    assert "&lt;!channel&gt; &amp; &lt;http://x|y&gt;" in said
-    assert "<" not in said
+def test_the_beginning_and_the_end_of_an_alert_are_of_the_same_incident() -> None:
+    [opened] = views(state="firing")
+    [resolved] = views(state="resolved", number=99)
+    assert opened["incident"] == resolved["incident"] == "raftcron/prod/backups/acme/backup"
+    assert opened["facts"] == {"Failures": "2"}
+    assert opened["key"] == "k3y"
 
 
-def test_pagerduty_is_told_to_open_and_to_resolve_the_same_incident() -> None:
-    [opened] = shaped("pagerduty")
-    [resolved] = shaped("pagerduty", state="resolved", number=99)
-    assert opened["event_action"] == "trigger"
-    assert opened["payload"]["severity"] == "critical"
-    assert opened["payload"]["source"] == "prod"
-    assert opened["payload"]["summary"].endswith("acme/backup failed 2 times in a row")
-    assert opened["payload"]["custom_details"]["Failures"] == "2"
-    assert resolved == {
-        "routing_key": "k3y",
-        "dedup_key": "raftcron/prod/backups/acme/backup",
-        "event_action": "resolve",
-    }
-    assert opened["dedup_key"] == resolved["dedup_key"]
-
-
-def test_a_test_leaves_no_incident_open() -> None:
-    opened, over = shaped("pagerduty", state="test", subjects=[])
-    assert (opened["event_action"], over["event_action"]) == ("trigger", "resolve")
-    assert opened["dedup_key"] == over["dedup_key"]
-    assert opened["payload"]["severity"] == "info"
+def test_a_test_opens_an_incident_and_resolves_it() -> None:
+    opened, over = views(state="test", subjects=[])
+    assert (opened["alert"]["state"], over["alert"]["state"]) == ("test", "resolved")
+    assert opened["incident"] == over["incident"] == "raftcron/prod/test"
+    [one] = views(state="test", subjects=[], is_each=False)
+    assert one["alert"]["state"] == "test"
 
 
 def test_each_name_of_a_delivery_is_an_incident_and_the_others_are_one() -> None:
     names = [f"acme/{n}" for n in range(20)]
-    opened = shaped("pagerduty", subjects=names, count=10_000)
+    opened = views(subjects=names, count=10_000)
     assert len(opened) == 21
-    assert len({one["dedup_key"] for one in opened}) == 21
-    assert "9,980 jobs failed" in opened[-1]["payload"]["summary"]
-    [later] = shaped("pagerduty", state="resolved", subjects=["acme/7"])
-    assert later["dedup_key"] == opened[7]["dedup_key"]
+    assert len({one["incident"] for one in opened}) == 21
+    assert "9,980 jobs failed" in opened[-1]["title"]
+    [later] = views(state="resolved", subjects=["acme/7"])
+    assert later["incident"] == opened[7]["incident"]
+    [together] = views(subjects=names, count=10_000, is_each=False)
+    known = [one["incident"] for one in together["incidents"]]
+    assert known == [one["incident"] for one in opened]
+    assert "10,000 jobs failed" in together["title"]
 
 
 def test_long_names_have_short_keys_of_their_own() -> None:
-    long = [Alerted(**ALERT | {"subjects": [f"{'a' * 300}{n}"]}) for n in range(2)]
-    keys = [dedup_key(one) for one in long]
-    assert keys[0] != keys[1]
+    long = [
+        Alerted(number=1, state="firing", subjects=[f"{'a' * 300}{n}"], cell="c" * 300)
+        for n in range(2)
+    ]
+    keys = [incident_key(one) for one in long]
+    keys.append(incident_key(Alerted(number=1, state="test", cell="c" * 300)))
+    assert len(set(keys)) == 3
     assert max(map(len, keys)) <= KEY_CHARS_MAX
-
-
-def test_alertmanager_gets_labels_that_stay_and_an_end() -> None:
-    [[fires]] = shaped("alertmanager")
-    [[over]] = shaped("alertmanager", state="resolved", at="2026-11-20T16:00:00Z", number=99)
-    assert fires["labels"] == over["labels"] == {
-        "alertname": "RaftcronFailed", "cell": "prod", "rule": "backups",
-        "subject": "acme/backup", "severity": "critical",
-    }  # fmt: skip
-    assert fires["startsAt"] == "2026-11-20T15:00:00Z"
-    assert fires["endsAt"] == "2026-12-20T15:01:00Z", "or it would end by itself in minutes"
-    assert over["endsAt"] == "2026-11-20T16:00:00Z"
-    [[tried]] = shaped("alertmanager", state="test", kind="", subjects=[], rule="")
-    assert tried["labels"]["alertname"] == "RaftcronTest"
-    assert tried["endsAt"] == "2026-11-20T15:06:00Z"
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("state", ["firing", "resolved", "test"])
-def test_an_alert_with_little_in_it_has_every_shape(shape: str, state: str) -> None:
-    found = bodies(Alerted(number=1, state=state), Manner(shape))
-    assert found
-    json.dumps(found)
 
 
 # ---- requests
@@ -162,7 +130,7 @@ def test_an_alert_is_a_request_and_its_answer_the_end(server: BadServer) -> None
 def test_a_url_that_is_a_secret_is_in_no_output(server: BadServer, tmp_path: Path) -> None:
     server.ways["/T0/s3cret"] = answer("403 Forbidden", b"invalid_token")
     name = private(tmp_path / "url", server.url("/T0/s3cret") + "\n")
-    one = target("", tmp_path, url_file=name, shape="slack")
+    one = target("", tmp_path, url_file=name)
     context, output = context_of(job=OF_CELL)
     end = ended(one, {"channel": "ops", "alert": ALERT}, context)
     assert end == Ended(Result.FATAL, 0, "HTTP 403 Forbidden: invalid_token")
@@ -172,16 +140,17 @@ def test_a_url_that_is_a_secret_is_in_no_output(server: BadServer, tmp_path: Pat
 
 def test_the_routing_key_is_that_of_the_file(server: BadServer, tmp_path: Path) -> None:
     server.ways["/hook"] = answer("202 Accepted", b'{"status":"success"}')
-    key = private(tmp_path / "key", "r0uting\n")
-    one = target(server.url("/hook"), tmp_path, key=key, shape="pagerduty")
+    one = keyed(server, tmp_path)
     assert told(one, subjects=["a/b", "a/c"], count=2).result is Result.OK
-    assert [json.loads(one.body)["routing_key"] for one in server.requests] == ["r0uting"] * 2
+    assert [json.loads(one.body) for one in server.requests] == [
+        {"key": "r0uting", "of": "raftcron/prod/backups/a/b"},
+        {"key": "r0uting", "of": "raftcron/prod/backups/a/c"},
+    ]
 
 
 def test_a_request_that_fails_stops_those_behind_it(server: BadServer, tmp_path: Path) -> None:
     server.ways["/hook"] = answer("429 Slow Down", b"", "Retry-After: 7")
-    key = private(tmp_path / "key", "r0uting\n")
-    one = target(server.url("/hook"), tmp_path, key=key, shape="pagerduty")
+    one = keyed(server, tmp_path)
     end = told(one, subjects=["a/b", "a/c"], count=2)
     assert (end.result, end.after_ms) == (Result.RETRY, 7_000)
     assert len(server.requests) == 1
@@ -194,13 +163,6 @@ def test_a_server_in_trouble_is_asked_again_until_it_is_well(server: BadServer) 
     assert {told(one).result for _ in range(10)} == {Result.RETRY}
     server.ways["/hook"] = answer("200 OK", b"")
     assert told(one) == Ended(Result.OK, 0, "HTTP 200")
-
-
-def test_alertmanager_has_its_own_path(server: BadServer) -> None:
-    server.ways["/api/v2/alerts"] = answer("200 OK", b"")
-    assert told(target(server.url(""), shape="alertmanager")).result is Result.OK
-    [request] = server.requests
-    assert json.loads(request.body)[0]["labels"]["subject"] == "acme/backup"
 
 
 def test_a_heartbeat_is_a_get_without_a_body(server: BadServer) -> None:
@@ -327,11 +289,15 @@ def test_a_signed_request_can_be_verified_and_a_killed_one_ends(
         ({"url": "https://user@example.com/"}, "a user in it"),
         ({"url": "https://example.com/", "url_file": "f"}, "remove one of them"),
         ({"url": "", "url_file": "missing"}, "cannot be read"),
-        ({"url": "https://example.com/", "shape": "pagerduty"}, "it has no key"),
-        ({"url": "http://example.com/", "shape": "pagerduty", "key": "key"}, "without TLS"),
+        ({"url": "https://{{ alert.cell }}/"}, "the host of its URL is a template"),
+        ({"url": "https://a{{ alert.cell }}.example/"}, "the host of its URL is a template"),
+        ({"url": "https://a.example/{{ alert.cell }}"}, "only percent-encoded"),
+        ({"url": "https://a.example/{{ alert.cell"}, "its URL: line 1: unexpected end"),
+        ({"url": "http://example.com/", "key": "key"}, "without TLS"),
+        ({"url": "https://example.com/", "template": "missing"}, "missing: cannot be read"),
         ({"url": "http://example.com/", "headers": "headers"}, "needs https"),
         ({"url": "https://example.com/", "key": "open"}, "everybody on this host"),
-        ({"url": "https://example.com/", "key": "empty"}, "no routing key"),
+        ({"url": "https://example.com/", "key": "empty"}, "no key"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_the_channel(
@@ -350,11 +316,23 @@ def test_a_wrong_configuration_is_refused_with_the_channel(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('shape = "teams"', "shape 'teams' is not one of json, slack, pagerduty, alertmanager"),
-        ('severity = "bad"', "severity 'bad' is not one of critical, error, warning, info"),
+        *(
+            (
+                f'shape = "{name}"',
+                f'shape and severity are gone: write template = "{name}.json.j2" and begin with '
+                f"examples/alerts/{name}.json.j2 (docs/upgrade.md)",
+            )
+            for name in ("slack", "pagerduty", "alertmanager")
+        ),
+        ('shape = "json"', "shape and severity are gone: take them away; the body is JSON"),
+        (
+            'severity = "critical"',
+            "shape and severity are gone: take them away; the body is JSON",
+        ),
+        ('tenants = ["raftcron"]', "tenants: raftcron is the cell's own, which needs no grant"),
     ],
 )
-def test_a_wrong_word_is_answered_with_those_that_there_are(
+def test_a_setting_that_cannot_be_is_answered_with_the_way_out(
     line: str, said: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "targets.toml"
@@ -370,8 +348,79 @@ def test_two_channels_of_one_name_are_refused() -> None:
         WebhookTarget(WebhookConfig(channel=(one, one)), Path())
 
 
-def test_pagerduty_needs_no_url(tmp_path: Path) -> None:
-    key = private(tmp_path / "key", "k3y\n")
-    one = target("", tmp_path, key=key, shape="pagerduty")
-    calls = read(one, {"channel": "ops", "alert": ALERT}, job=OF_CELL)
-    assert calls.requests[0].url.geturl() == "https://events.pagerduty.com/v2/enqueue"
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{\n{{ title | tojson }", "line 2: unexpected '}'"),
+        ("{% if %}", "line 1: Expected an expression, got 'end of statement block'"),
+        ("[\n{{ titel | tojson }}]", "line 2: there is no variable 'titel'"),
+        ("[\n{% if alert.number > 5 %}{{ nonsense }}{% endif %}]", "line 2: there is no variable"),
+        ("[1,\n\n{{ alert.sate | tojson }}]", "line 3: 'dict object' has no attribute 'sate'"),
+        (
+            '{"text": "{{ title }}"}',
+            "it makes no JSON at line 1 of the body",
+        ),
+        ("{{ [1e999] | tojson }}", "it makes no JSON"),
+        ("", "it makes no JSON"),
+        ("{% include 'other' %}", "line 1: no loader for this environment specified"),
+        ("{{ title | nothing }}", "line 1: No filter named 'nothing'"),
+        ("[{{ 1 // 0 }}]", "line 1: integer division or modulo by zero"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused_with_file_and_line(
+    text: str, problem: str, tmp_path: Path
+) -> None:
+    (tmp_path / "body.j2").write_text(text)
+    with pytest.raises(BadConfig) as refused:
+        target("https://example.com/", tmp_path, template="body.j2")
+    assert str(refused.value).startswith(f"webhook: channel ops: {tmp_path / 'body.j2'}: {problem}")
+    assert refused.value.hint == (
+        "docs/targets.md says what a template may name; see examples/alerts"
+    )
+
+
+def test_a_template_of_a_granted_channel_sees_the_launch_and_its_message(
+    server: BadServer, tmp_path: Path
+) -> None:
+    (tmp_path / "body").write_text(
+        "{{ [tenant, job, launch, attempt, due, key, message.text] | tojson }}"
+    )
+    one = target(server.url("/hook"), tmp_path, template="body", tenants=("acme",))
+    said = {"channel": "ops", "message": {"text": '"'}}
+    assert ended(one, said, context_of(attempt=2)[0]).result is Result.OK
+    assert json.loads(server.requests[0].body) == [
+        "acme", "acme/mail", LAUNCH, 2, "2026-11-20T15:00:00Z", "", '"',
+    ]  # fmt: skip
+    (tmp_path / "body").write_text("{{ alert | tojson }}")
+    with pytest.raises(BadConfig, match="there is no variable 'alert'"):
+        target(server.url("/hook"), tmp_path, template="body", tenants=("acme",))
+
+
+def test_what_a_template_cannot_tell_is_tried_again_and_says_why(
+    server: BadServer, tmp_path: Path
+) -> None:
+    # A message has any form: whoever mends the template has lost nothing.
+    (tmp_path / "body").write_text("[\n{{ message.text | tojson }}]")
+    one = target(server.url("/hook"), tmp_path, template="body", tenants=("acme",))
+    end = ended(one, {"channel": "ops", "message": {"txt": 1}}, context_of()[0])
+    assert end.result is Result.RETRY
+    assert end.detail == f"{tmp_path / 'body'}: line 2: 'dict object' has no attribute 'text'"
+    assert server.requests == []
+
+
+def test_the_path_of_a_url_is_a_template_and_another_type_is_sent_as_it_is(
+    server: BadServer, tmp_path: Path
+) -> None:
+    server.ways["/a%2Fb/resolved"] = answer("200 OK", b"ok")
+    (tmp_path / "body").write_text("{{ alert.subjects | join }} & co")
+    url = server.url(
+        "/{{ alert.subjects | first | default('x') | urlencode | replace('/', '%2F') }}"
+    )
+    one = target(
+        f"{url}/{{{{ alert.state }}}}", tmp_path, template="body", content_type="text/plain"
+    )
+    assert told(one, subjects=["a/b"], state="resolved").result is Result.OK
+    [request] = server.requests
+    assert (request.headers["content-type"], request.body) == ("text/plain", b"a/b & co")
+    beat = ended(one, {"heartbeat": "ops"}, context_of(job=OF_CELL)[0])
+    assert beat.detail == "channel 'ops': its URL is a template, which is of alerts"
