@@ -42,7 +42,7 @@ from cron.api.callers import executor_of
 from cron.api.connections import FILES_BESIDE, ConnectionWatch, allow_connections
 from cron.api.health import HealthService
 from cron.api.listening import answering, check_free, listen, make_server
-from cron.api.members import StatusRow
+from cron.api.members import WAITING, StatusRow
 from cron.api.peers import Peers
 from cron.api.readiness import Readiness
 from cron.api.server import add_admin
@@ -64,7 +64,7 @@ from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import with_room
 from cron.scheduler.far_tasks import spilling_above
-from cron.service.members import WAITING, ClusterStatus, ReplicaIdentity, client_address
+from cron.service.members import ClusterStatus, ReplicaIdentity, client_address
 from cron.service.observing import ExecutorCertificates, Observing, disk_used_percent
 from cron.service.replacing import Replacing
 from cron.service.replica import Replica

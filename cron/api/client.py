@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from cron.api.address import SERVERS_MAX, parse_server
+from cron.api.address import DEFAULT, SERVERS_MAX, parse_server
 from cron.api.link import Link, Refused
 from cron.api.reading import HINT, Behind
 from cron.api.rpc import Request, Rpc, Where
@@ -58,6 +58,14 @@ _WORTH_ASKING_MS: Final = 500
 what was certain (there is no leader, nothing happened) would become uncertain."""
 _NOT_ITS_FAULT: Final = (ExecutorAway, StorageAway)
 """What the leader says of others: to ask it again changes nothing."""
+_START_DEV: Final = (
+    "start one with `raftcron dev`, or name the replicas of your cell with --server (or in"
+    " RAFTCRON_SERVER)"
+)
+_START: Final = (
+    "look on their hosts why they do not run (`systemctl status raftcron-replica`), or name others"
+    " with --server (or in RAFTCRON_SERVER)"
+)
 _MORE_TIME: Final = "--timeout gives it more time"
 _LOOK: Final = "look at `raftcron history` and `raftcron jobs` before you try again"
 _LOOK_FIRST: Final = f"{_LOOK}; a longer --timeout waits longer for the answer"
@@ -134,6 +142,7 @@ class Client:
     ) -> None:
         self.is_stale = on_behind is not None
         self._servers = list(servers)
+        self._is_default = set(servers) <= set(DEFAULT.split(","))
         self._timeout_ms = timeout_ms
         self._on_behind = on_behind
         self._by = by
@@ -334,7 +343,7 @@ class Client:
         if not course.was_answered:
             return Unavailable(
                 f"no replica answers at {_places(course.failures)}{end}",
-                "start one with `raftcron dev`, or name the replicas with --server",
+                _START_DEV if self._is_default else _START,
             )
         if isinstance(course.last, NotLeader) or course.last is None:
             hint = "`raftcron status` shows which replicas are missing"

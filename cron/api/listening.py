@@ -19,7 +19,7 @@ from cron.api.members import StatusReport, StatusRow
 from cron.api.rpc import Rpc
 from cron.api.server import SERVER_OPTIONS, add_admin
 from cron.api.table import PEER_STATUS, STATUS
-from cron.errors import ConfigError
+from cron.errors import ConfigError, Unavailable
 from launcher.renewal import Current
 from launcher.tls import Credentials
 
@@ -133,23 +133,29 @@ def check_free(address: str) -> int:
 
 
 class _Waiting:
-    """Answers status with the row of a replica that waits: it knows of no other."""
+    """Answers status with the row of a replica that waits: it knows of no other. It refuses all
+    other calls with the reason, and a client goes on to another replica."""
 
     def __init__(self, row: Callable[[], StatusRow]) -> None:
         self._row = row
 
     async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
-        return self._row() if rpc is PEER_STATUS else StatusReport(rows=[self._row()])
+        row = self._row()
+        if rpc is PEER_STATUS:
+            return row
+        if rpc is STATUS:
+            return StatusReport(rows=[row])
+        raise Unavailable(f"{row.id} {row.note}", "make room there; it goes on by itself then")
 
 
 @contextlib.asynccontextmanager
 async def answering(
     cell: str, address: str, credentials: Current | None, row: Callable[[], StatusRow]
 ) -> AsyncIterator[None]:
-    """Answer status at `address` inside, for a replica that waits for room on its disk. Where it
-    cannot listen there, nobody is answered."""
+    """Answer status at `address` inside, for a replica that waits for room on its disk, and say so
+    to all other calls. Where it cannot listen there, nobody is answered."""
     server = make_server(cell, credentials)
-    add_admin(server, _Waiting(row), calls=(STATUS, PEER_STATUS))
+    add_admin(server, _Waiting(row))
     HealthService(lambda: False).add_to(server)
     try:
         listen(server, address, credentials)

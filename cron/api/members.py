@@ -170,6 +170,9 @@ class StatusRequest(Request, frozen=True, kw_only=True):
 
 
 UNREACHABLE: Final = "unreachable"
+LEARNER: Final = "learner"
+WAITING: Final = "waiting"
+"""Its disk has no room: it takes no part, and says so."""
 
 
 class StatusReport(View, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ it whole, and tells the client no more than that it happened.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -48,16 +48,12 @@ def add_admin(
     server: grpc.aio.Server,
     backend: Backend,
     peers: Callable[[], Sequence[str]] = tuple,
-    calls: Iterable[Rpc[Any, Any]] = tuple(TABLE.values()),
 ) -> None:
-    """Add the API to a server that was made with SERVER_OPTIONS and is not started yet.
-
-    `peers` returns the client addresses of the cell's replicas. A client that makes a call that is
-    not among `calls` goes on to another replica.
-    """
+    """Add the API to a server that was made with SERVER_OPTIONS and is not started yet. `peers`
+    returns the client addresses of the cell's replicas."""
     answers = _Answers(backend, peers)
     services: dict[str, dict[str, Any]] = {}
-    for rpc in calls:
+    for rpc in TABLE.values():
         make = (
             grpc.unary_stream_rpc_method_handler
             if rpc.is_stream

@@ -24,6 +24,7 @@ from cron.cli.options import (
 from cron.cli.rows import job_keys
 from cron.cli.snapshots import keeping_pairs
 from cron.cli.times import show_length, show_ms, show_s
+from cron.cli.verdict import verdict_of
 from cron.errors import NotNow, OutcomeUnknown
 from cron.progress import describe_progress
 from launcher.protocol.names import short_job_name
@@ -120,8 +121,20 @@ def status_command(settings: Settings) -> None:
 
     MEMBER STATE "votes #1" means that the replica votes, and that its disk is the first one of its
     id. After `replica replace` it is #2.
+
+    The last line is the verdict about the whole cell. Exits with 1 if the cell has no leader with a
+    majority, so that nothing is launched, and with 5 if no replica answers.
     """
     views = settings.ask(table.STATUS).rows
+    verdict = verdict_of(views)
+    _show_status(settings, views)
+    if not settings.is_json:
+        render.line(verdict.text)
+    if not verdict.works:
+        raise click.exceptions.Exit(exits.FAILED)
+
+
+def _show_status(settings: Settings, views: list[StatusRow]) -> None:
     leader = next((view for view in views if view.role == "leader"), None)
     settings.show(status_at(leader.matched if leader else None), views)
     if settings.is_json:

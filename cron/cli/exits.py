@@ -29,7 +29,7 @@ PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
 
 MEANINGS: Final = {
     OK: "done",
-    FAILED: "the launch failed, a check found damage, or you answered no",
+    FAILED: "the launch failed, a check found damage, no majority, or you answered no",
     USAGE: "invalid input or usage; nothing changed",
     NOT_FOUND: "no such job, launch, task, queue, handler, executor, gate, limit or snapshot",
     CONFLICT: "conflict with another change or with the current state; nothing changed",

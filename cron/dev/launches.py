@@ -149,14 +149,22 @@ LOOK_MS: Final = 1_000
 class Leaders:
     """Says `r2 leads now, term 2, 0.5 s after r1`, where r1 died, once for each new term.
 
-    `died_ms` returns when a replica was last seen to die, by the wall clock; 0 if it never did.
+    `died_ms` returns when a replica was last seen to die, by this process's wall clock; 0 if it
+    never did. `wall_ms` is that clock; without one, a look's answer is of the time of the look.
     """
 
-    def __init__(self, say: Callable[[str], None], died_ms: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        died_ms: Callable[[str], int],
+        wall_ms: Callable[[], int] | None = None,
+    ) -> None:
         self._say = say
         self._died_ms = died_ms
+        self._wall_ms = wall_ms
         self._looked_ms = 0
         self._last: StatusRow | None = None
+        self._last_ms = 0
 
     def look(self, cell: Asks, now_ms: int) -> None:
         """Ask who leads, at most once a second, and print it if that changed."""
@@ -164,14 +172,27 @@ class Leaders:
             return
         rows = cell.ask(STATUS).rows
         self._looked_ms = now_ms
+        if self._wall_ms is not None:
+            now_ms = self._wall_ms()
         leader = next((row for row in rows if row.role == "leader"), None)
         if leader is None or (self._last is not None and leader.term <= self._last.term):
             return
         before, self._last, after = self._last, leader, ""
         if before is not None:
             died_ms = self._died_ms(before.id)
-            if before.since_ms < died_ms <= leader.since_ms:
-                after = f", {(leader.since_ms - died_ms) / 1000:.1f} s after {before.id}"
+            # Both times by our own clock: those of the replicas may be wrong, which is no reason to
+            # say that nobody was away, or for hours.
+            began_ms, led_ms = _since_ms(before, self._last_ms), _since_ms(leader, now_ms)
+            if began_ms < died_ms <= led_ms:
+                after = f", {(led_ms - died_ms) / 1000:.1f} s after {before.id}"
             elif before.id != leader.id:
                 after = f"; {before.id} led before"
+        self._last_ms = now_ms
         self._say(f"{leader.id} leads now, term {leader.term}{after}")
+
+
+def _since_ms(leader: StatusRow, now_ms: int) -> int:
+    """Return since when a leader leads, by our clock: for how long, it says by its own."""
+    if not leader.wall_ms:
+        return leader.since_ms
+    return now_ms - max(0, leader.wall_ms - leader.since_ms)

@@ -140,7 +140,7 @@ class _Dev:
         await check_ports(ports, is_http=self._options.http)
         members = self._members(ports)
         cell = LocalCell(members, commands, self._clock, os.environ)
-        look = Leaders(self._say, cell.died_ms).look
+        look = Leaders(self._say, cell.died_ms, self._clock.wall_ms).look
         check = partial(refuse_strangers, is_ours=cell.is_ours)
         feed = Feed(self._files, self._clock, self._say, look, check, system=self._options.system)
         loop = asyncio.get_running_loop()

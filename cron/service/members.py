@@ -15,7 +15,14 @@ import structlog
 from consensus.cell import Joining, MemberView, PeerView
 from consensus.log import ReplicatedLog
 from cron.api.executors import ExecutorView
-from cron.api.members import UNREACHABLE, JoinProgress, StatusRow, TaskCounts
+from cron.api.members import (
+    LEARNER,
+    UNREACHABLE,
+    WAITING,
+    JoinProgress,
+    StatusRow,
+    TaskCounts,
+)
 from cron.api.snapshots import KeepingView
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
@@ -403,9 +410,6 @@ class ClusterStatus:
 OPEN: Final = "open"
 JOINING: Final = "joining"
 VOTES: Final = "votes"
-LEARNER: Final = "learner"
-WAITING: Final = "waiting"
-"""Its disk has no room: it takes no part, and says so."""
 
 _OPEN = "waits for a new disk: start one with --join"
 _NO_MEMBER = "it is no replica of the cell yet: `raftcron cell grow {}` adds it"

@@ -26,13 +26,14 @@ from cron.history.order import Query
 from cron.history.store import RowStore
 from cron.history.story import dead_letter, manual_launches, newer_launch
 from cron.history.why import explain
+from cron.scheduler.forgetting import history_from_s
 from cron.service.launches import expanded, open_viewer, with_limits
 from cron.service.replica import Replica
 from cron.service.task_proofs import Part, TaskCensus, audit_tasks, why_task
 from cron.service.task_views import unknown_task
 from cron.state.context import row_of
 from cron.state.rows import Row
-from cron.state.state import JobRecord
+from cron.state.state import JobRecord, State
 from launcher.protocol.names import TASK_MARK
 from launcher.protocol.status import Reason
 
@@ -81,7 +82,7 @@ async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
     since_s, until_s = -(-request.since_ms // 1000) - 1, clock.wall_ms() // 1000
     tally = Tally(clock.mono_ms() + limits.AUDIT_MS_MAX)
     if not job and state.forgotten_s > since_s:
-        tally.forgotten_s = state.forgotten_s
+        tally.forgotten_s = _unproven_s(state, state.forgotten_s)
     for done, name in enumerate(names):
         record = replica.state.jobs.get(name)
         if record is None:  # State has forgotten it meanwhile
@@ -122,7 +123,7 @@ async def _audit_job(
     state, audited = replica.state, audited_job(record)
     open_rows, index = [row_of(state, row) for row in state.open_of(record).values()], state.index
     if audited.forgotten_s > since_s:
-        tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
+        tally.forgotten_s = max(tally.forgotten_s, _unproven_s(state, audited.forgotten_s))
         since_s = audited.forgotten_s
     if reason := await asyncio.to_thread(audited.unreadable, since_s, until_s):
         tally.found(record.name, 0, "unproven", f"{record.name}: {reason}")
@@ -149,6 +150,15 @@ async def _audit_job(
     if record.job is not None and silent is not None and not awaits_row:
         tally.found(record.name, silent, "silent", "it is over and nothing accounted for it")
     return True
+
+
+def _unproven_s(state: State, forgotten_s: int) -> int:
+    """Return `forgotten_s`, up to which schedules are forgotten; 0 if that leaves nothing to prove:
+    all history is there, and none of its rows is of that time."""
+    history = state.history
+    if not history.retired and forgotten_s < history_from_s(history, state.at_ms // 1000):
+        return 0
+    return forgotten_s
 
 
 async def why(replica: Replica, request: WhyRequest) -> WhyReport:

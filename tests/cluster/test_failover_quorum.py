@@ -92,7 +92,7 @@ def test_without_a_majority_commands_say_so_in_time_and_nothing_is_half_done(
     commands = [("apply", str(path)), ("pause", "brief"), ("trigger", "tick")]
     with ThreadPoolExecutor(len(commands)) as threads:
         applied, paused, _ = threads.map(lambda words: failed(cell, *words), commands)
-    roles = {row["id"]: row["role"] for row in cell.rows("status")}
+    roles = {row["id"]: row["role"] for row in cell.rows("status", expect=1)}
     assert sorted(roles[name] for name in cell.replicas)[1:] == ["unreachable"] * 2
     silent_s = uptime_s()
     cell.start()

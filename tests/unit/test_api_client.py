@@ -150,7 +150,8 @@ async def test_where_every_address_refuses_the_connection_they_are_named_at_once
     places = f"{address}, {other}"
     message = f"no replica answers at {places}: connection refused: the change did not happen"
     assert str(caught.value) == message
-    assert "raftcron dev" in caught.value.hint
+    assert "systemctl status raftcron-replica" in caught.value.hint
+    assert "raftcron dev" not in caught.value.hint, "nobody asked for that cell"
 
 
 async def test_a_replica_that_comes_back_meanwhile_is_used():
@@ -421,3 +422,8 @@ def test_an_apply_that_may_be_of_very_many_jobs_is_waited_for(
         client.ask(table.PUT_JOBS, request_)
     (given,) = waited  # what was left of it when the call began
     assert patience_ms // 2 < given <= patience_ms
+
+
+def test_only_who_asks_the_default_address_is_told_of_dev() -> None:
+    with Client(["127.0.0.1:7400", "127.0.0.1:7402"]) as default, Client(["r1.x:7400"]) as named:
+        assert (default._is_default, named._is_default) == (True, False)

@@ -178,6 +178,25 @@ def test_a_new_leader_is_told_with_the_time_since_the_old_one_died() -> None:
     ]
 
 
+@pytest.mark.parametrize("off_ms", [-3_600_000, 0, 3_600_000])
+def test_the_time_without_a_leader_is_told_by_our_own_clock(off_ms: int) -> None:
+    """The clocks of the cell may be an hour off; how long one leads, it knows all the same."""
+    cell, lines, died = FakeCell(), [], {"r1": START_MS + 4_000}
+    now_ms = START_MS
+    leaders = Leaders(lines.append, lambda name: died.get(name, 0), lambda: now_ms)
+
+    def look(second: int, name: str, term: int, led_ms: int) -> None:
+        nonlocal now_ms
+        now_ms = START_MS + second * 1_000
+        wall_ms = now_ms + off_ms
+        cell.replicas = [replica(name, term, wall_ms - led_ms, wall_ms=wall_ms)]
+        leaders.look(cell, now_ms - 20)  # the answer took 20 ms
+
+    look(2, "r1", 1, 1_500)
+    look(5, "r2", 2, 300)
+    assert lines[1:] == ["r2 leads now, term 2, 0.7 s after r1"]
+
+
 def test_who_leads_is_asked_once_a_second_at_most() -> None:
     cell, lines = FakeCell(), []
     leaders = Leaders(lines.append, lambda _: 0)

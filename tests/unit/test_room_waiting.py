@@ -17,6 +17,7 @@ from cron.api.peers import Peers
 from cron.room import with_room
 from cron.service.members import with_leader
 from tests.fakes.ports import free_address
+from tests.unit.api_rig import run_cli
 
 FULL = DiskFull("/data/raft", "12 bytes are free, at least 16777216 are needed")
 ROW = StatusRow(kind="replica", id="r2", role="waiting", note=str(FULL), wall_ms=7)
@@ -29,6 +30,20 @@ async def test_its_client_port_answers_the_other_replicas() -> None:
             assert await peers.peer_status(address, 20_000) == ROW
     finally:
         await peers.close()
+
+
+async def test_where_all_disks_are_full_a_trigger_says_so() -> None:
+    address = free_address()
+    async with answering("default", address, None, lambda: ROW):
+        result = await run_cli("trigger", "backup", "--timeout", "1s", server=address)
+        told = await run_cli("status", server=address)
+    assert result.exit_code == 5
+    assert result.stderr.splitlines() == [
+        f"raftcron: r2 {ROW.note}: the change did not happen",
+        "  hint: make room there; it goes on by itself then",
+    ]
+    assert told.exit_code == 1
+    assert ROW.note in told.stdout.splitlines()[-1]
 
 
 def test_status_keeps_what_it_waits_for_and_does_not_count_it_as_one_that_votes() -> None:

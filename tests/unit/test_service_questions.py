@@ -28,6 +28,7 @@ from cron.job import Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.pace import TURN_ITEMS
+from cron.scheduler.forgetting import Forgetting
 from cron.scheduler.views import Wait, WaitFor
 from cron.service import jobs, launches, proofs
 from cron.service.replica import Replica
@@ -287,6 +288,33 @@ async def test_an_audit_says_up_to_when_schedules_are_forgotten(
     assert report.violations == []
     assert report.forgotten_until_ms == (T0 + 60) * 1000
     assert (await rig.audit(JOB, (T0 + 61) * 1000)).forgotten_until_ms == 0
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_an_audit_proves_a_new_cell_whole_though_its_next_leader_forgot_a_schedule(
+    row_store: RowStore, is_removed: bool
+) -> None:
+    # The schedule was changed, or the job removed, before it had an instant. No history went.
+    rig = Asked(row_store, Overlap.ALLOW)
+    rig.put(job("other"))
+    rig.to(30).account(to=30)
+    hourly = Schedule("0 * * * *", "0 * * * *")
+    if is_removed:
+        rig.put(removed=(JOB,))
+    else:
+        rig.put(job(schedule=hourly))
+    rig.to(60).account(60, number=2)
+    rig.skip(60, number=2)
+    rig.to(90)
+    for command in Forgetting(rig.state).next(0):  # as each new leader does at once
+        rig.append(command)
+    rig.clock.now_ms = rig.at_ms
+    assert rig.state.forgotten_s == T0 + 30 if is_removed else rig.record().forgotten_s == T0 + 30
+    report = await rig.audit("", 0)
+    assert (report.violations, report.forgotten_until_ms) == ([], 0)
+    rig.append(c.Seal(1))
+    rig.append(c.Retire((), tuple(rig.state.history.segments)))
+    assert (await rig.audit("", 0)).forgotten_until_ms == (T0 + 30) * 1000
 
 
 async def test_a_question_about_a_forgotten_schedule_is_answered_so(
