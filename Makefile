@@ -173,6 +173,7 @@ docs: setup-tests ## write docs/cli.md, the schema of the API and the path of a 
 	$(BIN)/python -m tests.style.cli_page
 	$(BIN)/python -m tests.style.api_schema
 	$(BIN)/python -m tests.style.access_table
+	$(BIN)/python -m tests.style.imports_page
 	$(BIN)/python -m tests.simulation.walk --write >/dev/null
 
 screenshots: setup-tests ## take the pictures of docs/images from a local cell; needs chromium

@@ -6,6 +6,10 @@ from typing import Final
 
 CRONTAB_BYTES_MAX: Final = 64 << 20
 """One file: 100,000 jobs of a few hundred bytes each, twice over."""
+UNIT_BYTES_MAX: Final = 1 << 20
+"""One unit of systemd, which itself reads no longer line."""
+UNITS_MAX: Final = 20_000
+"""Units and drop-ins of one import: a machine has some hundreds."""
 CRONTAB_LINE_BYTES_MAX: Final = 64 << 10
 """One line: Linux passes at most 128 KiB as one argument (MAX_ARG_STRLEN); half of it is plenty."""
 JOB_FILE_CHARS_MAX: Final = 8 << 20

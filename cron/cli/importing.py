@@ -18,7 +18,6 @@ from cron.errors import InvalidInput, LimitExceeded, Unavailable
 from cron.limits import CRONTAB_BYTES_MAX
 
 _HOST_TABS: Final = ("/etc/crontab", "/etc/cron.d", "/var/spool/cron/crontabs")
-_UNITS: Final = (".timer", ".service")
 _TIMEOUT_S: Final = 30
 _URLS: Final = ("http://", "https://")
 
@@ -68,18 +67,51 @@ def kubernetes_command(
 
 
 @import_command.command("systemd")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.argument(
+    "folders",
+    nargs=-1,
+    required=True,
+    metavar="FOLDER...",
+    type=click.Path(exists=True, file_okay=False),
+)
+@click.option("--zone", metavar="ZONE", help="Time zone of the machine, such as Europe/Berlin.")
+@click.option("--user-units", is_flag=True, help="The units are those of a user's own manager.")
+@click.option(
+    "--without",
+    "given_up",
+    multiple=True,
+    metavar="KEY",
+    help="Carry jobs over without this key, such as ConditionACPower.",
+)
 @apply_options
 @asks_cell
 def systemd_command(
-    settings: Settings, folder: str, *, is_applied: bool, source: str | None
+    settings: Settings,
+    folders: tuple[str, ...],
+    *,
+    zone: str | None,
+    user_units: bool,
+    given_up: tuple[str, ...],
+    is_applied: bool,
+    source: str | None,
 ) -> None:
-    """Read the timers of a FOLDER such as /etc/systemd/system, with their services."""
-    from cron.crontab.import_systemd import import_systemd
+    """Read the timers of each FOLDER such as /etc/systemd/system, with their services.
 
-    files = {path.name: _text(path) for path in sorted(Path(folder).iterdir())
-             if path.suffix in _UNITS and path.is_file()}  # fmt: skip
-    _show(settings, import_systemd(files), source or "systemd", is_applied=is_applied)
+    Of several folders the first one comes before the others, as /etc/systemd/system comes before
+    /lib/systemd/system. Drop-ins in NAME.d are read, too.
+    """
+    from cron.cli.unit_folders import is_of_user, read_folder
+    from cron.crontab.import_systemd import Origin, import_systemd
+
+    origin = Origin(
+        is_of_user=user_units or all(map(is_of_user, folders)),
+        zone=zone,
+        given_up=frozenset(given_up),
+    )
+    read = map(read_folder, folders)
+    paths = [one.rstrip("/") or "/" for one in folders]
+    imported = import_systemd(*read, paths=paths, origin=origin)
+    _show(settings, imported, source or "systemd", is_applied=is_applied)
 
 
 @import_command.command("crontab")
@@ -153,13 +185,6 @@ def _fetched(url: str) -> bytes:
     if len(content) > CRONTAB_BYTES_MAX:
         raise LimitExceeded(f"{address} answers more than {CRONTAB_BYTES_MAX} bytes")
     return content
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError as error:
-        raise InvalidInput(f"{path}: {(error.strerror or 'error').lower()}") from error
 
 
 def _documents(file: SourceFile) -> list[Any]:

@@ -1,305 +1,415 @@
-"""Timers of systemd with their services, as texts of unit files by name."""
+"""Timers of systemd with their services, as folders of unit files (`cron/crontab/systemd/`)."""
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
+from cron import limits
 from cron.calendar.duration import format_duration
 from cron.calendar.expression import parse
 from cron.calendar.schedule import shortest_period_s
-from cron.crontab.imported import Imported, plain_name
+from cron.crontab.environment import MAILTO, OVERRIDDEN
+from cron.crontab.imported import Imported, Place, Treatment, plain_name
+from cron.crontab.systemd import commands
+from cron.crontab.systemd.calendar import Calendar, calendar, united
+from cron.crontab.systemd.keys import SERVICE, TIMER, TIMES, found_keys
+from cron.crontab.systemd.syntax import (
+    Assignment,
+    NotUnderstood,
+    Unfit,
+    boolean,
+    time_span_us,
+)
+from cron.crontab.systemd.units import Folder, Unit, Units, is_name, specifiers, template_of
 from cron.errors import InvalidInput, ScheduleError
-from cron.limits import JITTER_S_MAX
 
-Unit = dict[str, list[str]]
-"""The values of each `Section.Key`, in their order."""
-
-_ALIASES: Final = {
-    "minutely": "* * * * *", "hourly": "@hourly", "daily": "@daily", "weekly": "0 0 * * 1",
-    "monthly": "@monthly", "yearly": "@yearly", "annually": "@yearly",
-    "quarterly": "0 0 1 1,4,7,10 *", "semiannually": "0 0 1 1,7 *",
-}  # fmt: skip
-_WHEN: Final = re.compile(
-    r"(?:(?P<dow>[A-Za-z][A-Za-z.,]*)(?: +|\Z))?(?:(?P<year>[^- ]+)-)?(?:(?P<month>[^-~ ]+)"
-    r"(?P<last>[-~])(?P<day>[^ ]+) *)?"
-    r"(?:(?P<hour>[^: ]+):(?P<minute>[^: ]+)(?::(?P<second>[^ ]+))?)?"
-    r"(?: +(?P<zone>[A-Za-z][A-Za-z_/+0-9-]*))?"
-)
-_SPAN: Final = re.compile(r"([0-9]+) *([a-z]*)", re.ASCII)
-_DIGITS_MAX: Final = 9
-_UNIT_S: Final = {
-    "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60,
-    "minutes": 60, "h": 3600, "hr": 3600, "hour": 3600, "hours": 3600, "d": 86_400, "day": 86_400,
-    "days": 86_400, "w": 604_800, "week": 604_800, "weeks": 604_800,
-}  # fmt: skip
-_NTH: Final = {"1-7": 1, "8-14": 2, "15-21": 3, "22-28": 4}
-_CARRIED: Final = frozenset(
-    {
-        *("ExecStart", "ExecStartPre", "Type", "User", "WorkingDirectory", "Environment"),
-        *("TimeoutStartSec", "RuntimeMaxSec", "RemainAfterExit", "SyslogIdentifier"),
-    }
-)
-_TIMED: Final = frozenset(
-    {
-        *("OnCalendar", "OnUnitActiveSec", "OnUnitInactiveSec", "Persistent", "Unit"),
-        *("AccuracySec", "RandomizedDelaySec"),
-    }
-)
-_HELD: Final = re.compile(
-    r"Unit\.((?:Condition|Assert)\w+|Requires|Requisite|BindsTo|OnFailure|OnSuccess|Conflicts)"
-)
-"""What lets a unit run, or follows it."""
-_DAY: Final = re.compile("[1-9][0-9]?", re.ASCII)
-_MARKS: Final = "-@:+!|"
-_WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+""", re.DOTALL)
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
-_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{[A-Za-z_]\w*\})", re.ASCII)
-_DOLLARS: Final = re.compile(r'\$\$|\$\{[A-Za-z_]\w*\}|[$"\\`]', re.ASCII)
-_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPES: Final = {"n": "\n", "t": "\t", "s": " ", "r": "\r"}
+_READ = TypeVar("_READ")
+_TYPES: Final = ("oneshot", "simple", "exec", "idle")
+"""Types of services whose run ends with their command."""
+_RESTARTS: Final = ("on-failure", "on-abnormal", "on-abort", "on-watchdog")
+_FIRST: Final = ("OnActiveSec", "OnBootSec", "OnStartupSec")
+_OWN: Final = frozenset((*OVERRIDDEN, MAILTO, "SHELL", "LOGNAME", "CRON_TZ"))
+"""Variables that mean something else in a job file: the command exports them itself."""
+_USER: Final = re.compile("[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+_UMASK: Final = re.compile("0*[0-7]{1,3}", re.ASCII)
+_SECOND_US: Final = 1_000_000
+_SHOWN_CHARS: Final = 120
 
 
-def import_systemd(files: Mapping[str, str]) -> Imported:
-    """Return the timers among unit files.
+class Origin(NamedTuple):
+    """Whose units these are: those of the system, or of a user; the zone of the machine; and keys
+    that a job may lose, though it means something else then."""
+
+    is_of_user: bool = False
+    zone: str | None = None
+    given_up: frozenset[str] = frozenset()
+
+
+_SYSTEM: Final = Origin()
+
+
+def import_systemd(
+    *folders: Folder, paths: Sequence[str] = (), origin: Origin = _SYSTEM
+) -> Imported:
+    """Return the timers of folders, of which the first one comes before the others. `paths` name
+    the folders in notes.
 
     Raises:
         InvalidInput: there are none.
     """
-    timers = sorted(name for name in files if name.endswith(".timer"))
-    if not timers:
+    units, imported = Units(folders, paths), Imported()
+    names = units.timers()
+    if not names:
         raise InvalidInput("there is no .timer", "name a folder such as /etc/systemd/system")
-    imported = Imported()
-    for name in timers:
-        timer = _read(files[name])
-        service = _last(timer, "Timer.Unit") or name.removesuffix(".timer") + ".service"
-        if service not in files:
-            imported.leave_out(name, f"its unit {service} is not in the folder")
-        else:
-            _import(name, timer, _read(files[service]), imported)
+    for name, place in units.strays():
+        imported.leave_out(name, "its file is in none of the folders: name that folder, too", place)
+    seen = set[str]()
+    for name in names:
+        timer = units.load(name)
+        if timer is None:
+            imported.leave_out(name, "its file is in none of the folders, or cannot be read")
+        elif timer.name not in seen:
+            seen.add(timer.name)
+            _Timer(timer, units, origin, imported).read()
     return imported
 
 
-def _read(text: str) -> Unit:
-    unit: Unit = {}
-    section, whole = "", ""
-    for line in text.splitlines():
-        if whole == "" and line.lstrip()[:1] in ("#", ";"):
-            continue
-        whole += line.rstrip()
-        if whole.endswith("\\"):
-            whole = whole[:-1] + " "
-            continue
-        line, whole = whole.strip(), ""
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-        elif "=" in line:
-            key, _, value = line.partition("=")
-            key = f"{section}.{key.strip()}"
-            if value.strip():
-                unit.setdefault(key, []).append(value.strip())
-            else:
-                unit[key] = []  # an empty value takes the earlier ones back
-    return unit
+class _Timer:
+    """One timer with its service: what of it is carried over, and what is said of the rest."""
 
+    def __init__(self, timer: Unit, units: Units, origin: Origin, imported: Imported) -> None:
+        self._timer = timer
+        self._units = units
+        self._origin = origin
+        self._imported = imported
+        self._name = timer.name
+        self._is_fit = True
 
-def _last(unit: Unit, key: str) -> str:
-    """Return the value that counts of a setting, "" where none is left."""
-    return (unit.get(key) or [""])[-1]
-
-
-def _import(name: str, timer: Unit, service: Unit, imported: Imported) -> None:
-    before, after = service.get("Service.ExecStartPre", []), service.get("Service.ExecStartPost")
-    is_oneshot = _last(service, "Service.Type") == "oneshot"
-    starts = service.get("Service.ExecStart", [])
-    commands = [*before, *starts, *((after or []) if is_oneshot else [])]
-    if not starts:
-        imported.leave_out(name, "its service has no ExecStart")
-        return
-    if any(re.search(r"%[A-Za-z]", one.replace("%%", "")) for one in commands) or "@" in name:
-        imported.leave_out(name, "its service has specifiers such as %i, which are not expanded")
-        return
-    schedules = [*_calendars(name, timer, imported), *_periods(name, timer, imported)]
-    is_persistent = _last(timer, "Timer.Persistent").lower() in ("yes", "true", "1", "on")
-    folder = _last(service, "Service.WorkingDirectory")
-    timeout = _last(service, "Service.RuntimeMaxSec") or _last(service, "Service.TimeoutStartSec")
-    timeout_s = _seconds(timeout)
-    common = {
-        "command": " && ".join(map(_command, commands)),
-        "env": _environment(service) or None,
-        "user": _last(service, "Service.User") or None,
-        "cwd": folder if folder.startswith("/") else None,
-        "timeout": f"{timeout_s}s" if timeout_s else None,
-        "catchup": None if is_persistent else "none",
-        "overlap": "forbid",  # a unit that runs is not started again
-    }
-    _add(name, schedules, common, _last(timer, "Timer.RandomizedDelaySec"), imported)
-    if common["user"] is None:
-        imported.note(name, "a unit of the system runs as root without User=: write user=root")
-    carried = _CARRIED | {"ExecStartPost"} if is_oneshot else _CARRIED
-    _note_left(name, timer, service, carried, imported)
-
-
-def _add(
-    name: str,
-    schedules: list[tuple[str, str | None]],
-    common: dict[str, Any],
-    delay: str,
-    imported: Imported,
-) -> None:
-    """Add a job for each schedule of a timer; its random delay is their jitter, where it fits."""
-    plain = plain_name(name.removesuffix(".timer"))
-    delay_s = _seconds(delay)
-    is_left = bool(delay) and not delay_s
-    for number, (schedule, zone) in enumerate(schedules, 1):
-        own = plain if number == 1 else f"{plain}-{number}"
-        jitter_s = delay_s if delay_s and _fits(schedule, delay_s) else 0
-        is_left = is_left or jitter_s != delay_s
-        jitter = {"jitter": f"{jitter_s}s" if jitter_s else None}
-        imported.add(name, {"name": own, "schedule": schedule, "zone": zone, **common, **jitter})
-    if is_left:
-        imported.note(name, f"RandomizedDelaySec={delay}: write ? for the minute, or jitter")
-
-
-def _note_left(
-    name: str, timer: Unit, service: Unit, carried: frozenset[str], imported: Imported
-) -> None:
-    """Note what no job has of a timer and its service."""
-    for key, values in timer.items():
-        section, _, setting = key.partition(".")
-        if section == "Timer" and setting not in _TIMED and values:
-            imported.note(name, f"{setting}={values[-1]}")
-    for what, unit in (("timer", timer), ("service", service)):
-        held = sorted(match[1] for key in unit if unit[key] and (match := _HELD.fullmatch(key)))
-        if held:
-            imported.note(name, f"of its {what}: {', '.join(held)}")
-    left = [
-        key.partition(".")[2]
-        for key in service
-        if key.startswith("Service.") and key.partition(".")[2] not in carried
-    ]
-    if left:
-        imported.note(name, f"of its service: {', '.join(sorted(left))}")
-
-
-def _command(line: str) -> str:
-    """Return a command line of a unit as one for a shell, which would expand more in it."""
-    text = line.lstrip(_MARKS)
-    marks, words = line[: len(line) - len(text)], _WORD.findall(text)
-    if len(words) == 3 and _unquoted(words[0]) in ("/bin/sh", "/usr/bin/sh") and words[1] == "-c":
-        found = _unquoted(words[2]).replace("$$", "$").replace("%%", "%")
-    else:
-        found = " ".join("&&" if word == ";" else _for_shell(word) for word in words)
-    return f"{{ {found} || true; }}" if "-" in marks else found
-
-
-def _unquoted(word: str) -> str:
-    parts = re.findall(r"""\"(?:[^"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\\.|[^"'\\]+""", word, re.DOTALL)
-    bare = (part[1:-1] if part[0] in "\"'" else part for part in parts)
-    return "".join(_ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[1]), part) for part in bare)
-
-
-def _for_shell(word: str) -> str:
-    """Return a word quoted, but for its variables. One alone is several words, as it is there."""
-    text = _unquoted(word).replace("%%", "%")
-    alone = _VARIABLE.fullmatch(text)
-    if _PLAIN.fullmatch(text) or (alone is not None and alone[1]):
-        return text
-    if "$" not in text:
-        return shlex.quote(text)
-    return f'"{_quoted(text)}"'
-
-
-def _quoted(text: str) -> str:
-    """Return a text as it stands in double quotes of a shell; `$$` is a dollar sign."""
-
-    def part_of(match: re.Match[str]) -> str:
-        part = match[0]
-        return "\\$" if part == "$$" else part if len(part) > 1 else f"\\{part}"
-
-    return _DOLLARS.sub(part_of, text)
-
-
-def _environment(service: Unit) -> dict[str, str]:
-    found = dict[str, str]()
-    for line in service.get("Service.Environment", []):
-        try:
-            words = shlex.split(line)
-        except ValueError:
-            words = line.split()
-        found.update((key, value) for key, mark, value in (w.partition("=") for w in words) if mark)
-    return found
-
-
-def _seconds(text: str) -> int:
-    """Return a time span such as `1h 30min` in seconds, 0 for none or one that is unknown."""
-    total = 0
-    for number, unit in _SPAN.findall(text):
-        if unit not in _UNIT_S or len(number) > _DIGITS_MAX:
-            return 0
-        total += int(number) * _UNIT_S[unit]
-    return total if _SPAN.sub("", text).strip() == "" else 0
-
-
-def _periods(name: str, timer: Unit, imported: Imported) -> list[tuple[str, str | None]]:
-    found: list[tuple[str, str | None]] = []
-    for key in ("OnUnitActiveSec", "OnUnitInactiveSec"):
-        for text in timer.get(f"Timer.{key}", []):
-            if seconds := _seconds(text):
-                found.append((f"@every {format_duration(seconds)}", None))
-                imported.note(name, f"{key}={text} counts from 1970 here, not from the last run")
-            else:
-                imported.leave_out(name, f"{key}={text} is not understood")
-    if not found and not timer.get("Timer.OnCalendar"):
-        imported.leave_out(name, "it has neither OnCalendar nor OnUnitActiveSec")
-    return found
-
-
-def _calendars(name: str, timer: Unit, imported: Imported) -> list[tuple[str, str | None]]:
-    found: list[tuple[str, str | None]] = []
-    for text in timer.get("Timer.OnCalendar", []):
-        schedule, zone, why = _calendar(text)
-        if why:
-            imported.leave_out(name, f"OnCalendar={text}: {why}")
+    def read(self) -> None:
+        """Add the jobs of the timer, or say why there are none."""
+        timer = self._timer
+        if not is_name(timer.name):
+            self._leave_out("systemd reads no unit that is called so", timer.place)
+            return
+        if timer.is_masked:
+            self._leave_out("it is masked", timer.place)
+            return
+        if timer.name != template_of(timer.name) or "@." not in timer.name:
+            self._read()
         else:
-            found.append((schedule, zone))
-            if zone is None:
-                imported.note(name, f"OnCalendar={text} is in UTC here, if no zone is written")
-    return found
+            self._leave_out("it is a template, and no instance of it is wanted here", timer.place)
+
+    def _read(self) -> None:
+        timer = self._timer
+        self._note(timer, is_timer=True)
+        if not any(one.section == "Install" for one in timer.assignments) and (
+            not self._units.is_wanted(timer.name)
+        ):
+            what = "it has no [Install], and no unit here wants it: nothing starts it there"
+            self._imported.note(self._name, what, timer.place)
+        service = self._service()
+        if service is None:
+            return
+        self._note(service, is_timer=False)
+        kind = self._kind(service)
+        schedules = self._schedules(service)
+        table = self._table(service, kind)
+        if self._is_fit:
+            self._add(schedules, table)
+
+    def _leave_out(self, why: str, place: Place) -> None:
+        self._is_fit = False
+        self._imported.leave_out(self._name, why, place)
+
+    def _note(self, unit: Unit, *, is_timer: bool) -> None:
+        """Note the lines of a unit that systemd ignores, and the keys that are not carried over."""
+        for what, place, is_whole in unit.faults:
+            if is_whole:
+                self._leave_out(what, place)
+            else:
+                self._imported.note(self._name, what, place)
+        table = {
+            name: key._replace(treatment=Treatment.NOTED)
+            if key.treatment is Treatment.LEAVES_OUT
+            and name.partition(".")[2] in self._origin.given_up
+            else key
+            for name, key in (TIMER if is_timer else SERVICE).items()
+        }
+        if not self._imported.note_keys(self._name, table, found_keys(unit.assignments)):
+            self._is_fit = False
+
+    def _service(self) -> Unit | None:
+        """Return the service that the timer starts, None after saying why there is none."""
+        given = self._timer.last("Timer.Unit")
+        name = self._timer.name.removesuffix(".timer") + ".service"
+        if given is not None:
+            name = self._fitting(given, self._expand(self._timer, given.value)) or ""
+        place = given.place if given else self._timer.place
+        service = self._units.load(name) if name.endswith(".service") else None
+        if service is None:
+            self._leave_out(f"its unit {name[:80]} is in none of the folders", place)
+        elif service.is_masked:
+            self._leave_out(f"its unit {name} is masked", place)
+        else:
+            return service
+        return None
+
+    def _expand(self, unit: Unit, text: str) -> Callable[[], str]:
+        replaced = specifiers(unit.name, is_of_user=self._origin.is_of_user)
+        return lambda: replaced(text)
+
+    def _fitting(self, line: Assignment, read: Callable[[], _READ]) -> _READ | None:
+        """Return what is read of a line; if it cannot mean the same here, leave the job out, and
+        return None."""
+        try:
+            return read()
+        except Unfit as error:
+            self._leave_out(f"{line.shown[:_SHOWN_CHARS]}: {error}", line.place)
+            return None
+
+    def _understood(
+        self, unit: Unit, names: Sequence[str], read: Callable[[str], _READ], default: _READ
+    ) -> tuple[_READ, Assignment | None]:
+        """Return the value of keys of which the last one counts, and where it is. A value that is
+        not understood is noted: systemd ignores it, also an empty one."""
+        value, place = default, None
+        for one in unit.assignments:
+            if one.name in names:
+                try:
+                    value, place = read(one.value), one
+                except NotUnderstood:
+                    what = (
+                        f"{one.shown[:_SHOWN_CHARS]}: it is not understood, and systemd ignores it"
+                    )
+                    self._imported.note(self._name, what, one.place)
+        return value, place
+
+    # ---- when
+
+    def _schedules(self, service: Unit) -> list[tuple[str, str | None, Place]]:
+        """Return schedules and zones of the timer; there may be several."""
+        lines = self._timer.values(*TIMES)
+        calendars = [one for one in lines if one.key == "OnCalendar"]
+        periods = [one for one in lines if one.key == "OnUnitActiveSec"]
+        if calendars and periods:
+            why = f"{periods[0].shown}: it counts from the runs of {calendars[0].shown}, too"
+            self._leave_out(why, periods[0].place)
+        elif len(periods) > 1:
+            self._leave_out("two periods are not one schedule", periods[1].place)
+        elif calendars:
+            return self._of_calendars(calendars)
+        elif periods:
+            is_begun = any(one.key in _FIRST for one in lines) or any(
+                one.section == "Install" for one in service.assignments
+            )
+            if not is_begun:
+                why = f"{periods[0].shown}: nothing starts the unit for the first time"
+                self._leave_out(why, periods[0].place)
+            return self._of_period(periods[0])
+        else:
+            self._leave_out("it has neither OnCalendar nor OnUnitActiveSec", self._timer.place)
+        return []
+
+    def _of_calendars(self, lines: list[Assignment]) -> list[tuple[str, str | None, Place]]:
+        read = [self._fitting(line, functools.partial(self._calendar, line)) for line in lines]
+        calendars = [one for one in read if one is not None]
+        found = self._fitting(lines[-1], lambda: united(calendars)) or []
+        if len(found) > 1:
+            what = f"{lines[-1].shown}: its times are several jobs, which do not await each other"
+            self._imported.note(self._name, what, lines[-1].place)
+        schedules = []
+        for one in found:
+            zone = one.zone or self._origin.zone
+            self._imported.note_zone(self._name, one.schedule, zone, lines[0].place)
+            schedules.append((one.schedule, zone, lines[0].place))
+        return schedules
+
+    def _calendar(self, line: Assignment) -> Calendar:
+        return calendar(self._expand(self._timer, line.value)())
+
+    def _of_period(self, line: Assignment) -> list[tuple[str, str | None, Place]]:
+        def read() -> str:
+            try:
+                period_us = time_span_us(self._expand(self._timer, line.value)())
+            except NotUnderstood:
+                raise Unfit("it is not understood") from None
+            if not period_us or period_us % _SECOND_US:
+                raise Unfit("a period is a number of whole seconds")
+            return f"@every {format_duration(period_us // _SECOND_US)}"
+
+        schedule = self._fitting(line, read) or ""
+        what = f"{line.shown} counts from 1970 here, not from the last run"
+        self._imported.note(self._name, what, line.place)
+        return [(schedule, None, line.place)]
+
+    # ---- what
+
+    def _kind(self, service: Unit) -> str:
+        """Return the type of the service."""
+        given, line = self._understood(service, ("Service.Type",), _filled, "simple")
+        if given not in _TYPES and line is not None:
+            why = f"{line.shown[:80]}: its run does not end with its command"
+            self._leave_out(why, line.place)
+        restart, line = self._understood(service, ("Service.Restart",), _filled, "no")
+        if line is not None and restart in _RESTARTS:
+            self._imported.note(self._name, f"{line.shown}: see retries= and backoff=", line.place)
+        elif line is not None and restart != "no":
+            why = f"{line.shown[:80]}: a job does not begin again by itself"
+            self._leave_out(why, line.place)
+        return given
+
+    def _table(self, service: Unit, kind: str) -> dict[str, Any]:
+        """Return what the jobs of all schedules have in common."""
+        user = self._user(service)
+        lines = service.values("Service.Environment")
+        replaced = specifiers(service.name, is_of_user=self._origin.is_of_user)
+        env: dict[str, str] = {}
+        if lines:
+            env = self._fitting(lines[-1], lambda: commands.environment(lines, replaced)) or {}
+        env = {"PATH": commands.PATH, **env}
+        is_known = user is not None and service.last("Service.User") is not None
+        of_user = commands.OF_USER if is_known else ()
+        is_root = user == "root" and not self._origin.is_of_user
+        context = commands.Context(replaced, env, of_user, is_root)
+        before, programs = self._steps(service, kind, context)
+        cwd, change = self._folder(service, has_home=is_known and "HOME" not in env)
+        exports = [f"export {key}={shlex.quote(env[key])}" for key in sorted(_OWN & {*env})]
+        parts = [*self._umask(service), *exports, *change, *before, *programs]
+        persistent, _ = self._understood(self._timer, ("Timer.Persistent",), boolean, False)
+        return {
+            "command": " && ".join(parts),
+            "env": {key: value for key, value in env.items() if key not in _OWN},
+            "user": user,
+            "cwd": cwd,
+            "timeout": self._timeout(service, kind, len(before) + len(programs)),
+            "catchup": None if persistent else "none",
+            # Such a timer starts its unit late, however late that is.
+            "deadline": format_duration(limits.DEADLINE_S_MAX) if persistent else None,
+            "overlap": "forbid",  # a unit that runs is not started again
+        }
+
+    def _user(self, service: Unit) -> str | None:
+        line = service.last("Service.User")
+        if line is None:
+            return None if self._origin.is_of_user else "root"
+        user = self._fitting(line, self._expand(service, line.value)) or ""
+        if user and not _USER.fullmatch(user):
+            self._leave_out(f"{line.shown[:80]}: write the user's name", line.place)
+        return user
+
+    def _folder(self, service: Unit, *, has_home: bool) -> tuple[str | None, list[str]]:
+        """Return the working directory, and the command that changes it if it is there."""
+        line = service.last("Service.WorkingDirectory")
+        if line is None:
+            return (None if self._origin.is_of_user else "/"), []
+        text = self._fitting(line, self._expand(service, line.value)) or "/"
+        is_optional, path = text.startswith("-"), text.removeprefix("-")
+        if path == "~" and has_home:
+            return None, []
+        if not path.startswith("/"):
+            self._leave_out(
+                f"{line.shown[:_SHOWN_CHARS]}: it is not the same folder here", line.place
+            )
+        if not is_optional:
+            return path, []
+        return "/", [f"{{ cd -P {shlex.quote(path)} 2>/dev/null || true; }}"]
+
+    def _umask(self, service: Unit) -> list[str]:
+        mask, line = self._understood(service, ("Service.UMask",), _mask, "")
+        return [f"umask {mask}"] if line is not None else []
+
+    def _steps(
+        self, service: Unit, kind: str, context: commands.Context
+    ) -> tuple[list[str], list[str]]:
+        """Return the commands before the service's own, and those with what follows them."""
+        found: dict[str, list[str]] = {}
+        for key in ("ExecStartPre", "ExecStart", "ExecStartPost"):
+            found[key] = [
+                str(step)
+                for line in service.values(f"Service.{key}")
+                for step in self._fitting(line, functools.partial(_listed, line, context)) or ()
+            ]
+        before, starts, after = found.values()
+        lines = service.values("Service.ExecStart")
+        if not starts and not lines:
+            self._leave_out("its service has no ExecStart", service.place)
+        elif kind != "oneshot" and len(starts) > 1:
+            why = "systemd refuses several ExecStart without Type=oneshot"
+            self._leave_out(why, lines[-1].place)
+        if after and kind != "oneshot":
+            post = service.values("Service.ExecStartPost")[0]
+            self._leave_out(f"{post.shown[:_SHOWN_CHARS]}: it runs beside ExecStart", post.place)
+        for line in service.values("Service.SuccessExitStatus"):
+            codes = self._fitting(line, functools.partial(commands.exit_codes, line.value)) or []
+            if len(starts) == 1 and not before and not after:
+                starts = [commands.accepting(starts[0], codes)]
+            else:
+                self._leave_out(f"{line.shown}: it is of several commands", line.place)
+        return before, [*starts, *after]
+
+    def _timeout(self, service: Unit, kind: str, count: int) -> str | None:
+        """Return how long the service may run, if that bounds its only command."""
+        starting = ("Service.TimeoutSec", "Service.TimeoutStartSec")
+        start_us, start = self._understood(service, starting, time_span_us, None)
+        run_us, run = self._understood(service, ("Service.RuntimeMaxSec",), time_span_us, None)
+        is_oneshot = kind == "oneshot"
+        if run is not None and is_oneshot:
+            what = f"{run.shown}: it bounds no run of a oneshot, so there is no timeout"
+            self._imported.note(self._name, what, run.place)
+        if not is_oneshot and start is not None and count > 1:
+            what = f"{start.shown}: it is of ExecStartPre, and not of ExecStart"
+            self._imported.note(self._name, what, start.place)
+        bound_us, line = (start_us, start) if is_oneshot else (run_us, run)
+        if line is None or bound_us is None or (bound_us == 0 and is_oneshot):
+            return None
+        bound_s = -(-bound_us // _SECOND_US)
+        if count > 1:
+            what = f"{line.shown}: it bounds each command there, and timeout= all of them"
+        elif not 0 < bound_s <= limits.TIMEOUT_S_MAX:
+            what = f"{line.shown}: no timeout is as long"
+        else:
+            return f"{bound_s}s"
+        self._imported.note(self._name, what, line.place)
+        return None
+
+    def _add(self, schedules: list[tuple[str, str | None, Place]], table: dict[str, Any]) -> None:
+        """Add a job for each schedule; the timer's random delay is their jitter, where it fits."""
+        plain = plain_name(self._timer.name.removesuffix(".timer"))
+        names = ("Timer.RandomizedDelaySec",)
+        delay_us, line = self._understood(self._timer, names, time_span_us, None)
+        delay_s = (delay_us or 0) // _SECOND_US
+        is_whole = not (delay_us or 0) % _SECOND_US
+        is_left = False
+        for number, (schedule, zone, place) in enumerate(schedules, 1):
+            own = plain if number == 1 else f"{plain}-{number}"
+            fits = is_whole and delay_s and _fits(schedule, delay_s)
+            is_left = is_left or bool(delay_us and not fits)
+            jitter = {"jitter": f"{delay_s}s" if fits else None}
+            job = {"name": own, "schedule": schedule, "zone": zone, **table, **jitter}
+            self._imported.add(self._name, job, place)
+        if is_left and line is not None:
+            what = f"{line.shown}: write ? for the minute, or jitter"
+            self._imported.note(self._name, what, line.place)
 
 
-def _calendar(text: str) -> tuple[str, str | None, str]:
-    """Return the schedule of five fields, the zone, and why there is none."""
-    if text.lower() in _ALIASES:
-        return _ALIASES[text.lower()], None, ""
-    match = _WHEN.fullmatch(text.strip())
-    if match is None or not any(match[key] for key in ("dow", "day", "hour")):
-        return "", None, "it is not understood"
-    if (match["year"] or "*") not in ("*", "1970/1"):
-        return "", None, "it names a year"
-    if (match["second"] or "00").strip("0") not in ("", "."):
-        return "", None, "jobs here start at whole minutes"
-    hour, minute = _field(match["hour"] or "0"), _field(match["minute"] or "0")
-    month, day = _field(match["month"] or "*"), _field(match["day"] or "*")
-    weekday = _field(match["dow"] or "*")
-    if match["last"] == "~":
-        if not _DAY.fullmatch(day):
-            return "", None, "its days before the end of the month are more than one"
-        day = f"L-{int(day) - 1}" if int(day) > 1 else "L"
-    if weekday != "*" and day != "*":
-        nth = _NTH.get(day)
-        if nth is None or not weekday.isalpha():
-            return "", None, "the day has to be both, and in five fields one is enough"
-        weekday, day = f"{weekday[:3]}#{nth}", "*"
-    return f"{minute} {hour} {day} {month} {weekday}", match["zone"], ""
+def _listed(line: Assignment, context: commands.Context) -> list[commands.Step]:
+    return list(commands.steps(line, context))
 
 
-def _field(text: str) -> str:
-    """Return a part of OnCalendar as a field: ranges are `..`, numbers may begin with zeros."""
-    text = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text.replace("..", "-"))
-    return re.sub(r"^0/", "*/", text)
+def _filled(text: str) -> str:
+    if not text:
+        raise NotUnderstood
+    return text
+
+
+def _mask(text: str) -> str:
+    if not _UMASK.fullmatch(text):
+        raise NotUnderstood
+    return text.lstrip("0").rjust(4, "0")
 
 
 def _fits(schedule: str, delay_s: int) -> bool:
@@ -309,4 +419,4 @@ def _fits(schedule: str, delay_s: int) -> bool:
     except ScheduleError:
         return False
     period_s = expression.every_s or shortest_period_s(expression.sample)
-    return delay_s < period_s and delay_s <= JITTER_S_MAX
+    return delay_s < period_s and delay_s <= limits.JITTER_S_MAX

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import suppress
 from typing import Final
 
@@ -43,11 +44,27 @@ def cron_job(content: bytes) -> bool:
 
 
 def systemd(content: bytes) -> bool:
-    """As a timer, and as its service."""
-    timer, _, service = content.decode("utf-8", "replace").partition("\0")
+    """As a timer, as its service, and as a drop-in of that."""
+    timer, _, rest = content.decode("utf-8", "surrogateescape").partition("\x1e")
+    service, _, drop_in = rest.partition("\x1e")
+    files = {"a.timer": timer, "a.service": service or _SERVICE, "a.service.d/a.conf": drop_in}
     with suppress(InvalidInput):
-        return _reads(import_systemd({"a.timer": timer, "a.service": service or _SERVICE}))
+        return _reads(import_systemd(files))
     return False
+
+
+def exec_start(content: bytes) -> bool:
+    """As a command line of a service."""
+    line = content.decode("utf-8", "surrogateescape")
+    text = f"[Service]\nType=oneshot\nUser=a\nEnvironment='A=b c' B=\nExecStart={line}\n"
+    timer = "[Timer]\nOnCalendar=03:00 UTC\n"
+    imported = import_systemd({"a.timer": timer, "a.service": text})
+    for one in imported.tables:
+        try:
+            shlex.split(one["command"])
+        except ValueError as error:
+            raise Finding(f"{one['command']!r} has an open quote") from error
+    return _reads(imported)
 
 
 def on_calendar(content: bytes) -> bool:
@@ -72,7 +89,7 @@ def _reads(imported: Imported) -> bool:
 
 
 SUBJECT: Final = Subject(
-    (dkron, kubernetes, cron_job, systemd, on_calendar, crontab),
+    (dkron, kubernetes, cron_job, systemd, exec_start, on_calendar, crontab),
     {
         "dkron": [
             b'[{"name": "a", "schedule": "0 */5 * * * *", "executor": "shell", "concurrency": '
@@ -92,8 +109,10 @@ SUBJECT: Final = Subject(
         ],
         "systemd": [
             b"[Timer]\nOnCalendar=Mon..Fri 09:30 Europe/Berlin\nPersistent=yes\nOnUnitActiveSec=1h"
-            b"\n\0[Service]\nExecStart=-/usr/bin/a $$HOME\nUser=www\nEnvironment='A=b c'\n"
+            b"\n\x1e[Service]\nExecStart=-/usr/bin/a $$HOME\nUser=www\nEnvironment='A=b c'\n\x1e"
+            b"[Service]\nExecStart=\nExecStart=/b \\\n # c\n %n\n"
         ],
+        "exec_start": [b"-/bin/a $A ${B}x '\\x20\\n' ; /b \\; %% %n"],
         "on_calendar": [
             b"*-*~02 04:00:00", b"Sat *-*-1..7 18:00", b"weekly", b"*-01,07-01 0/2:30"
         ],

@@ -1,8 +1,7 @@
-"""Jobs of dkron, Kubernetes, systemd and cron: what is carried over, and what is said of the rest.
+"""Jobs of dkron, Kubernetes and cron: what is carried over, and what is said of the rest.
 
-The examples have the forms of those in dkron's guide ("Getting started", 4.x), in Kubernetes'
-documents (application/job/cronjob.yaml) and in systemd's own units (systemd-tmpfiles-clean.timer)
-and manual (systemd.time(7)); they are written anew.
+The examples have the forms of those in dkron's guide ("Getting started", 4.x) and in Kubernetes'
+documents (application/job/cronjob.yaml); they are written anew.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from cron.api.jobs import ApplyReport
 from cron.crontab.import_crontab import import_crontabs
 from cron.crontab.import_dkron import import_dkron
 from cron.crontab.import_kubernetes import import_kubernetes
-from cron.crontab.import_systemd import import_systemd
 from cron.crontab.imported import Imported
 from cron.crontab.jobfile import read_jobs_toml
 from cron.errors import InvalidInput, Problem
@@ -202,148 +200,6 @@ def test_lists_of_kubernetes_that_are_nested_too_deeply_are_refused() -> None:
         document = {"items": [document]}
     with pytest.raises(InvalidInput, match="nested too deeply"):
         import_kubernetes([document])
-
-
-# ---- systemd
-
-SERVICE = """
-[Unit]
-Description=x
-[Service]
-Type=oneshot
-ExecStart=-/usr/bin/clean \\
-   --all
-ExecStart=/bin/true
-User=www
-Environment=A=1 "B=x y"
-WorkingDirectory=/srv
-RuntimeMaxSec=1h 30min
-ProtectSystem=strict
-"""
-
-
-def systemd(timer: str, service: str = "[Service]\nExecStart=/bin/true\n") -> Imported:
-    return import_systemd({"a.timer": f"[Timer]\n{timer}\n", "a.service": service})
-
-
-def test_a_timer_like_that_of_systemd_tmpfiles() -> None:
-    imported = systemd("OnBootSec=15min\nOnUnitActiveSec=1d", SERVICE)
-    assert imported.tables == [
-        {"name": "a", "schedule": "@every 1d",
-         "command": "{ /usr/bin/clean --all || true; } && /bin/true",
-         "env": {"A": "1", "B": "x y"}, "user": "www", "cwd": "/srv", "timeout": "5400s",
-         "catchup": "none", "overlap": "forbid"}
-    ]  # fmt: skip
-    for what in ("OnBootSec=15min", "counts from 1970 here", "of its service: ProtectSystem"):
-        assert what in said(imported)
-    check_file(imported)
-
-
-@pytest.mark.parametrize(
-    ("text", "schedule", "zone"),
-    [
-        # The examples of systemd.time(7), as far as they repeat.
-        ("hourly", "@hourly", None),
-        ("weekly", "0 0 * * 1", None),
-        ("Mon..Fri 10:00", "0 10 * * Mon-Fri", None),
-        ("Sat,Thu,Mon..Wed,Sat..Sun", "0 0 * * Sat,Thu,Mon-Wed,Sat-Sun", None),
-        ("*-*-* 06:39:00", "39 6 * * *", None),
-        ("*-*-* 4:00:00", "0 4 * * *", None),
-        ("*-*-01 03:00:00 Europe/Berlin", "0 3 1 * *", "Europe/Berlin"),
-        ("*:0/15", "*/15 * * * *", None),
-        ("*-1/3-1 00:00", "0 0 1 1/3 *", None),
-        ("*-02~01", "0 0 L 2 *", None),
-        ("*-*~03 12:00", "0 12 L-2 * *", None),
-        ("Fri *-*-8..14 18:30", "30 18 * * Fri#2", None),
-        ("*-*-* 00/6:00:00", "0 */6 * * *", None),
-    ],
-)
-def test_on_calendar_becomes_five_fields(text: str, schedule: str, zone: str | None) -> None:
-    imported = systemd(f"OnCalendar={text}\nPersistent=true")
-    found = [(one["schedule"], one.get("zone")) for one in imported.tables]
-    assert found == [(schedule, zone)], said(imported)
-    assert "catchup" not in imported.tables[0]
-    check_file(imported)
-
-
-@pytest.mark.parametrize(
-    ("timer", "why"),
-    [
-        ("OnCalendar=2003-03-05 05:40", "it names a year"),
-        ("OnCalendar=*:*:0/10", "start at whole minutes"),
-        ("OnCalendar=Mon *-*-01 00:00", "the day has to be both"),
-        ("OnCalendar=*-*~1..7", "more than one"),
-        ("OnCalendar=???", "not understood"),
-        ("OnCalendar=*-*-* 25:00", "hour 25 is not in 0-23"),
-        ("OnUnitActiveSec=2 fortnights", "not understood"),
-        ("OnBootSec=5min", "neither OnCalendar nor OnUnitActiveSec"),
-        ("OnCalendar=daily\nUnit=b.service", "its unit b.service is not in the folder"),
-    ],
-)
-def test_a_timer_that_has_no_equivalent_is_left_out(timer: str, why: str) -> None:
-    imported = systemd(timer)
-    assert imported.tables == []
-    assert why in said(imported)
-
-
-@pytest.mark.parametrize(
-    ("line", "command"),
-    [
-        # No shell reads these lines: a pattern is no pattern, and one quote is as good as another.
-        ("/bin/find /a -name *.gz -delete", "/bin/find /a -name '*.gz' -delete"),
-        ("/bin/x a|b > c 'd e' \"f's\"", "/bin/x 'a|b' '>' c 'd e' 'f'\"'\"'s'"),
-        ("/bin/x $OPTIONS ${HOME}/b $$HOME", '/bin/x $OPTIONS "${HOME}/b" "\\$HOME"'),
-        ("/bin/x a ; /bin/y \\;", "/bin/x a && /bin/y ';'"),
-        ("/bin/sh -c 'a | b >$HOME/c'", "a | b >$HOME/c"),
-        ("-/bin/x 100%%", "{ /bin/x 100% || true; }"),
-        ("@/bin/x", "/bin/x"),
-    ],
-)
-def test_a_line_of_a_unit_means_the_same_in_a_shell(line: str, command: str) -> None:
-    imported = systemd("OnCalendar=daily", f"[Service]\nExecStart={line}\n")
-    assert [one["command"] for one in imported.tables] == [command]
-    check_file(imported)
-
-
-def test_what_comes_before_and_after_the_start_of_a_unit_and_what_holds_it() -> None:
-    """Each was found with the units of a Debian host."""
-    lines = "ExecStartPre=-/a\nExecStart=/b\nExecStartPost=/c\n"
-    unit = f"[Unit]\nConditionACPower=true\nOnFailure=x\n[Service]\n{lines}"
-    oneshot = systemd("OnCalendar=daily\nFixedRandomDelay=true", f"{unit}Type=oneshot\n")
-    assert oneshot.tables[0]["command"] == "{ /a || true; } && /b && /c"
-    for what in ("ConditionACPower, OnFailure", "FixedRandomDelay=true", "runs as root"):
-        assert what in said(oneshot)
-    simple = systemd("OnCalendar=daily", unit)
-    assert simple.tables[0]["command"] == "{ /a || true; } && /b"
-    assert "of its service: ExecStartPost" in said(simple)
-
-
-def test_the_timers_of_this_machine_are_carried_over_or_left_out(tmp_path: Path) -> None:
-    places = [Path("/usr/lib/systemd/system"), Path("/lib/systemd/system")]
-    units = {
-        path.name: path.read_text("utf-8", "replace")
-        for folder in places if folder.is_dir() for path in folder.iterdir()
-        if path.suffix in (".timer", ".service") and path.is_file()
-    }  # fmt: skip
-    timers = {name for name in units if name.endswith(".timer")}
-    if not timers:
-        pytest.skip("this machine has no timers of systemd")
-    imported = import_systemd(units)
-    left = {one.job for one in imported.left if one.is_whole}
-    known = {one["name"] for one in imported.tables}
-    for name in timers:
-        assert name in left or name.removesuffix(".timer") in known, name
-    check_file(imported)
-
-
-def test_several_calendars_and_specifiers() -> None:
-    imported = systemd("OnCalendar=daily\nOnCalendar=hourly\nRandomizedDelaySec=1h")
-    assert [one["name"] for one in imported.tables] == ["a", "a-2"]
-    assert "RandomizedDelaySec=1h: write ? for the minute" in said(imported)
-    assert systemd("OnCalendar=daily", "[Service]\nExecStart=/bin/x %i\n").tables == []
-    assert systemd("OnCalendar=\nOnCalendar=daily\nOnCalendar=").tables == []
-    with pytest.raises(InvalidInput, match=r"there is no \.timer"):
-        import_systemd({"a.service": ""})
 
 
 # ---- crontabs, and the command

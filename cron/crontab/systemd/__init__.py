@@ -1,0 +1,1 @@
+"""Units of systemd: their syntax, folders, keys, commands and times."""
