@@ -23,6 +23,7 @@ from cron.api.launches import (
     TriggerRequest,
 )
 from cron.errors import (
+    Conflict,
     LimitExceeded,
     NotNow,
     UnknownLaunch,
@@ -437,10 +438,19 @@ async def trigger(replica: Replica, request: TriggerRequest) -> LaunchView:
 
     Raises:
         UnknownJob: there is no such job. LimitExceeded: no more launches of it may wait.
+        Conflict: the request id was used for another job.
     """
     job = request.job
 
+    def check_id(state: State) -> None:
+        key = state.requests.get(request.request_id)
+        if key is not None and state.by_number[key[0]].name != job:
+            # Which job it was may be beyond what the caller may see.
+            text = f"request_id {request.request_id} was used for another job than {job}"
+            raise Conflict(f"{text}; nothing was launched", "draw a new one for each launch")
+
     def build(state: State, _now_ms: int) -> list[c.Command]:
+        check_id(state)
         # A request that was accepted before is answered again, whatever waits by now.
         record = state.jobs.get(job) if request.request_id not in state.requests else None
         if record is not None and record.job is not None:
@@ -451,6 +461,8 @@ async def trigger(replica: Replica, request: TriggerRequest) -> LaunchView:
     result = results[0]
     if result.verdict is Verdict.UNKNOWN_JOB:
         raise unknown_job(job)
+    if result.verdict is Verdict.ALREADY:  # of a request that was under way at the same time
+        check_id(replica.state)
     name = str(LaunchName(job, result.scheduled_s, result.number))
     return (await show(replica, ShowRequest(launch=name)))[-1]
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from cron.api.launches import HistoryQuery, LaunchView, cursor_at
+from cron.api.launches import HistoryQuery, LaunchView, TriggerRequest, cursor_at
 from cron.cli import launches
-from cron.errors import UnknownJob
+from cron.errors import Conflict, UnknownJob
 from cron.history.store import RowStore
 from cron.job import Overlap, Retry
 from cron.launch_state import LaunchState
+from cron.leader.leader import Leader
 from cron.service import launches as service
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.pool import Redrive
 from launcher.protocol.status import Reason
@@ -260,3 +263,42 @@ async def test_why_says_that_a_launch_became_a_dead_letter_and_that_it_was_redri
         assert "backfill" not in told
         assert "it became a dead letter" not in told
         assert "it was a dead letter, anna redrove it" in told
+
+
+class Triggering:
+    """A leader that commits what is built, after `meanwhile`."""
+
+    def __init__(self, rig: Asked, meanwhile: c.Command | None = None) -> None:
+        self.rig = rig
+        self.meanwhile = meanwhile
+        admission = SimpleNamespace(admit=lambda *_: None)
+        self.indexes = SimpleNamespace(queues=SimpleNamespace(admission=admission))
+        self.epoch, self.queues = None, None
+
+    def awaits_row(self, _number: int) -> str:
+        return ""
+
+    async def submit(self, build: Any) -> tuple[int, Any]:
+        commands = build(self.rig.state, self.rig.at_ms)
+        if self.meanwhile is not None:
+            self.rig.append(self.meanwhile)
+        return 0, self.rig.append(*commands).results
+
+
+@pytest.mark.parametrize("at_the_same_time", [False, True])
+async def test_a_request_id_of_another_job_is_refused(
+    row_store: RowStore, at_the_same_time: bool
+) -> None:
+    """It was answered with a launch of a job that nobody had asked for, which does not exist."""
+    rig = Asked(row_store, Overlap.ALLOW)
+    rig.put(job("one"), job("two"))
+    first = c.Trigger("default/one", "z1", "anna")
+    if not at_the_same_time:
+        rig.append(first)
+    leader = Triggering(rig, first if at_the_same_time else None)
+    rig.served = Replica(cast("Leader", leader), rig.served.applier, row_store, rig.clock)
+    with pytest.raises(Conflict, match="request_id z1 was used for another job than default/two"):
+        await service.trigger(rig.served, TriggerRequest(job="default/two", request_id="z1"))
+    again = await service.trigger(rig.served, TriggerRequest(job="default/one", request_id="z1"))
+    assert (again.job, again.attempt, again.state) == ("one", 0, "due")
+    assert not rig.state.record_of("default/two").open
