@@ -300,13 +300,14 @@ class AuditReport(View, frozen=True, kw_only=True):
     """What an audit counted and what it found.
 
     Without violations, each of `instants`, those of the schedules in the period, is one of: `ran`
-    (an attempt was begun, whatever became of it), `skipped` (or cancelled before it began, with a
+    (an attempt was begun and started), `not_started` (each one that was begun failed before its
+    start, see its reason), `skipped` (or cancelled before it began, with a
     row of its own), `skipped_in_runs` (one row for many; there are `runs` of them), `lost` (by a
     restore: nobody knows whether it ran; in `lost_stretches` rows), `open` (not over; passes).
     Besides these: `extra_attempts` (backfills and retries: attempts of launches that
     were over before, or were never due), `manual` launches, and `amendments` (late reports, R9).
-    `launches` is `ran` and `manual`. Schedules of a part of the period, which ends at
-    `forgotten_until_ms`, may be forgotten, and are not proven; 0 if all are known.
+    `launches` is `ran`, `not_started` and `manual`. Schedules of a part of the period, which ends
+    at `forgotten_until_ms`, may be forgotten, and are not proven; 0 if all are known.
 
     `tasks` are those that the cell remembers and that are due in the period: each is one of
     `tasks_open` (not over), `tasks_ran`, `tasks_dropped` (cancelled or skipped before they began),
@@ -336,3 +337,4 @@ class AuditReport(View, frozen=True, kw_only=True):
     tasks_dropped: int = 0
     tasks_lost: int = 0
     tasks_next: str = ""
+    not_started: int = 0

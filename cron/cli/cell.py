@@ -45,6 +45,7 @@ _AUDIT_KEYS: Final = (
     "ok jobs instants launches open since@since_ms until@until_ms violations ran skipped"
     " skipped_in_runs runs extra_attempts manual amendments lost lost_stretches"
     " forgotten_until@forgotten_until_ms tasks tasks_open tasks_ran tasks_dropped tasks_lost"
+    " not_started"
 )
 
 
@@ -224,6 +225,7 @@ def _parts(report: AuditReport) -> list[str]:
     stretches = render.number(report.runs, "stretch", "stretches")
     parts = [
         f"{report.ran} ran",
+        *([f"{report.not_started} not started"] if report.not_started else []),
         f"{report.skipped} skipped or cancelled one by one",
         f"{report.skipped_in_runs} skipped in {stretches}",
     ]
@@ -231,7 +233,8 @@ def _parts(report: AuditReport) -> list[str]:
         stretches = render.number(report.lost_stretches, "stretch", "stretches")
         parts.append(f"{report.lost} lost in {stretches}")
     parts.append(f"{report.open} open")
-    known = report.ran + report.skipped + report.skipped_in_runs + report.lost + report.open
+    known = report.ran + report.not_started + report.skipped + report.skipped_in_runs
+    known += report.lost + report.open
     if known < report.instants:
         parts.append(f"{report.instants - known} without a row")
     return parts

@@ -223,10 +223,23 @@ def _check_executor(path: Path, checked: Checked) -> None:
             except KeyError:
                 text = f"{checked.file}: {key}: this host has no {name}"
                 checked.warn(text, "create the account, or check the file on the executor's host")
+    if not config.users and config.slots and _runs_as_root(Path(config.data)):
+        text = f"{checked.file}: users: lists nobody, and the executor would run as root"
+        hint = "each command would fail: list the users of jobs, or root, or set User= in its unit"
+        checked.warn(text, hint)
     if config.targets:
         _check_targets(Path(config.targets), checked)
     has_group = bool(config.workers_group)
     _check_folder(checked, Path(config.data), kept=0o010 if has_group else 0)
+
+
+def _runs_as_root(folder: Path) -> bool:
+    """Whether an executor with this data directory runs as root: the directory is root's, or is not
+    there and this is run by root."""
+    try:
+        return folder.stat().st_uid == 0
+    except OSError:
+        return os.geteuid() == 0
 
 
 def _check_targets(path: Path, checked: Checked) -> None:

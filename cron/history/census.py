@@ -17,10 +17,12 @@ from cron.state.rows import Row, RowKind
 
 
 class Census(msgspec.Struct):
-    """Counts; of an audit without violations, instants = ran + skipped + skipped_in_runs + lost +
-    open.
+    """Counts; of an audit without violations, instants = ran + not_started + skipped +
+    skipped_in_runs + lost + open.
 
-    `ran`: an attempt was begun, whatever became of it. `skipped`: or cancelled before it was begun,
+    `ran`: an attempt was begun and started, or nobody knows that it was not. `not_started`: each
+    one that was begun failed before its start, such as a command that may not run as its user.
+    `skipped`: or cancelled before it was begun,
     with a row of its own. `lost`: a restore lost whether it ran; they are in `lost_stretches` rows,
     of one instant or of many. `open`: not over, also one that was reopened. `extra_attempts`: of
     launches that were over before, or that no schedule had. `manual`: launches, not attempts.
@@ -37,6 +39,7 @@ class Census(msgspec.Struct):
     amendments: int = 0
     lost: int = 0
     lost_stretches: int = 0
+    not_started: int = 0
 
     def add(self, other: Census) -> None:
         """Add the counts of another period or job."""
@@ -90,6 +93,14 @@ def _has_begun(row: Row) -> bool:
     return row.state is not LaunchState.SKIPPED and not ends_before
 
 
+def _never_started(row: Row) -> bool:
+    """Whether an attempt that was begun is known to have ended before its start."""
+    parts = row.parts or (row,)
+    return row.state in (LaunchState.FAILED, LaunchState.CANCELLED) and not any(
+        part.started_ms for part in parts
+    )
+
+
 def _count_launches(
     census: Census, job: AuditedJob, launches: dict[tuple[int, int], list[Row]], runs: list[Row]
 ) -> list[int]:
@@ -113,7 +124,11 @@ def _count_launches(
         if any(row.kind is RowKind.OPEN for row in attempts):
             census.open += 1
         elif any(map(_has_begun, attempts)):
-            census.ran += 1
+            began = [row for row in attempts if _has_begun(row)]
+            if all(map(_never_started, began)):
+                census.not_started += 1
+            else:
+                census.ran += 1
         elif any(row.state is LaunchState.LOST for row in attempts):  # nobody knows that it began
             census.lost += 1
             census.lost_stretches += 1

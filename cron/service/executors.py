@@ -171,7 +171,7 @@ def views_of(
         session = by_ledger.get((record.executor, record.ledger))
         offers = session.offers if session is not None else ()
         granted = grants.granted(record.executor, dict(record.labels), record.host, offers)
-        notes = (_drained(record, session), _why_no_work(session), _not_granted(granted))
+        reasons = (_why_no_work(session), _not_granted(granted), _refuses(session))
         labels = [one for one in sorted(granted.labels.items()) if one[0] != HOST_LABEL]
         view = ExecutorView.of(
             record,
@@ -179,11 +179,21 @@ def views_of(
             role=IN_DOUBT,
             open=record.count_open(),
             labels=[f"{name}={value}" for name, value in labels],
-            note="; ".join(filter(None, notes)),
+            note="; ".join(filter(None, (_drained(record, session), *reasons))),
             not_granted=list(granted.refused),
         )
         views.append(view if session is None else _connected(view, session, granted))
     return sorted(views, key=lambda view: (view.id, view.ledger))
+
+
+def _refuses(session: Session | None) -> str:
+    """Return which commands fail on an executor, whatever they are."""
+    accounts = session.greeting.accounts if session is not None else None
+    if accounts is None or accounts.own:
+        return ""
+    if accounts.runs_nothing:
+        return "commands fail: it runs as root, and `users` of its configuration lists nobody"
+    return "commands without user= fail: it runs as root, and `users` does not list root"
 
 
 def _not_granted(granted: Granted) -> str:

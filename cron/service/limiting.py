@@ -8,9 +8,9 @@ from typing import Final
 from cron.errors import Problem
 from cron.job import COMMAND, Job
 from cron.scheduler.places import Need
+from cron.service.placing import NEEDS_MAX, sessions_for, some_of
 from cron.service.replica import Replica
 from launcher.pool.session import Session
-from launcher.protocol.names import short_job_name
 from launcher.protocol.status import Limiting
 
 Held = tuple[Limiting, Limiting]
@@ -18,10 +18,6 @@ Held = tuple[Limiting, Limiting]
 Kind = tuple[str, bool]
 """Launches of which the same is to be said: the option, and whether they are of handlers."""
 
-NEEDS_MAX: Final = 100
-"""Different needs of the jobs of one file that are looked at: each costs a look at all
-executors."""
-NAMES_SHOWN: Final = 3
 _BEST_FIRST: Final = (Limiting.KERNEL, Limiting.WATCHED, Limiting.NONE, Limiting.UNKNOWN)
 _TEXTS: Final = {
     Limiting.KERNEL: "held by a control group",
@@ -87,19 +83,13 @@ def warnings(replica: Replica, jobs: Iterable[Job], source: str) -> list[Problem
 def _best(replica: Replica, need: Need) -> Held | None:
     """Return the best way in which an executor that fits a need holds each limit, None if none
     fits."""
-    queues, executors, pool = replica.leader.queues, replica.state.executors, replica.leader.pool
-    if queues is None:
-        return None
     cpus, memories = set[Limiting](), set[Limiting]()
-    for number in queues.places.fit(need).groups:
-        record = executors.get(number)
-        session = pool.view(record.executor) if record is not None else None
-        if session is not None:
-            cpu, memory = held_by(session, need.pool)
-            cpus.add(cpu)
-            memories.add(memory)
-            if cpu is memory is Limiting.KERNEL:
-                break
+    for session in sessions_for(replica, need):
+        cpu, memory = held_by(session, need.pool)
+        cpus.add(cpu)
+        memories.add(memory)
+        if cpu is memory is Limiting.KERNEL:
+            break
     if not cpus:
         return None
     return next(one for one in _BEST_FIRST if one in cpus), next(
@@ -109,8 +99,6 @@ def _best(replica: Replica, need: Need) -> Held | None:
 
 def _warning(kind: Kind, how: Limiting, names: Sequence[str], source: str) -> Problem:
     option, is_handler = kind
-    shown = ", ".join(map(short_job_name, sorted(names)[:NAMES_SHOWN]))
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     of = " of handlers" if is_handler else ""
     declare = f"{len(names)} jobs{of} declare {option}="
     if len(names) == 1:
@@ -127,4 +115,4 @@ def _warning(kind: Kind, how: Limiting, names: Sequence[str], source: str) -> Pr
         hint = _UPGRADE
     elif is_handler:
         hint = _ONE_THREAD if option == "memory" else "leave it if it is for the placement alone"
-    return Problem(source, 0, 0, f"{declare}, and {text}: {shown}{more}", hint, is_warning=True)
+    return Problem(source, 0, 0, f"{declare}, and {text}: {some_of(names)}", hint, is_warning=True)

@@ -105,7 +105,7 @@ async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
         tally.found("", 0, "unproven", message)
     return AuditReport(
         jobs=len(names),
-        launches=tally.census.ran + tally.census.manual,
+        launches=tally.census.ran + tally.census.not_started + tally.census.manual,
         since_ms=request.since_ms,
         until_ms=until_s * 1000,
         violations=tally.violations,

@@ -42,7 +42,7 @@ from launcher.executor.rules import BadOrders, Conditions, Decisions, Works, dec
 from launcher.executor.uploads import Uploads
 from launcher.failpoints import hit
 from launcher.limits import LEDGER_ROWS_MAX
-from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
+from launcher.protocol.reports import Accounts, BatchReport, GroupOffer, RowReport
 from launcher.protocol.status import Limiting, Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -223,6 +223,11 @@ class ExecutorLoop:
     def running(self) -> int:
         """How many launches run here, wait, or have an end that is not recorded."""
         return len(self.workers.launches)
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts as which commands run here."""
+        return self._commands.accounts
 
     @property
     def limiting(self) -> tuple[Limiting, Limiting]:

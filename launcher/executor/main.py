@@ -30,6 +30,7 @@ from launcher.clock import wall_ms
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
 from launcher.executor.commands.cgroups import ControlGroups, open_limits
+from launcher.executor.commands.running import RUNS_NOTHING
 from launcher.executor.commands.trees import SurvivorsRemain
 from launcher.executor.connector import Connector
 from launcher.executor.handlers.listener import SOCKET
@@ -164,6 +165,8 @@ async def _work(
     room = capacity(config.cpu_milli, config.memory_bytes)
     uuid = executor.ledger_uuid
     log.info("executor.started", ledger=uuid, slots=config.slots, **room._asdict())
+    if executor.accounts.runs_nothing:
+        log.warning("commands.refused", error=RUNS_NOTHING)
     connector = Connector(config, executor, secrets.token_hex(8), credentials, room)
     tasks = [
         asyncio.create_task(executor.run(thread), name="turns"),

@@ -89,7 +89,7 @@ class LeaderStream:
 
     def begin(self, known: list[RowReport], highest: Epoch) -> None:
         """Send the Hello, with the rows that the leader may ask about."""
-        config = self._config
+        config, accounts = self._config, self._executor.accounts
         hello = pool_pb2.Hello(
             cell=config.cell,
             executor=config.id,
@@ -109,6 +109,7 @@ class LeaderStream:
             knows_secrets=self._executor.knows_secrets,
             cpu_limiting=pool_pb2.Limiting.ValueType(self._executor.limiting[0]),
             memory_limiting=pool_pb2.Limiting.ValueType(self._executor.limiting[1]),
+            accounts=pool_pb2.Accounts(own=accounts.own, others=accounts.others),
             protocol=PROTOCOL,
             wall_ms=wall_ms(),
         )

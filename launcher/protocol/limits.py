@@ -16,6 +16,9 @@ HOST_CHARS_MAX: Final = 253
 """A host name (RFC 1035)."""
 VERSION_CHARS_MAX: Final = 100
 INCARNATION_CHARS_MAX: Final = 100
+ACCOUNTS_MAX: Final = 256
+"""Accounts that one executor names, of those as which it runs commands."""
+ACCOUNT_CHARS_MAX: Final = 64
 LABELS_MAX: Final = 64
 LABEL_CHARS_MAX: Final = 200
 KNOWN_MAX: Final = 200_000

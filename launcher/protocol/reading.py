@@ -20,6 +20,7 @@ from launcher.protocol.names import (
 )
 from launcher.protocol.reports import (
     TIMES,
+    Accounts,
     BatchReport,
     Greeting,
     GroupOffer,
@@ -108,7 +109,17 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         knows_secrets=hello.knows_secrets,
         cpu_limiting=_limiting(hello.cpu_limiting),
         memory_limiting=_limiting(hello.memory_limiting),
+        accounts=_accounts(hello.accounts) if hello.HasField("accounts") else None,
     )
+
+
+def _accounts(said: pool_pb2.Accounts) -> Accounts:
+    if len(said.others) > limits.ACCOUNTS_MAX:
+        too_many = f"{len(said.others)} accounts are more than {limits.ACCOUNTS_MAX}"
+        raise BadMessage("hello.accounts", too_many)
+    for name in (said.own, *said.others):
+        _printable("hello.accounts", name, limits.ACCOUNT_CHARS_MAX)
+    return Accounts(said.own, tuple(said.others))
 
 
 def _limiting(number: int) -> Limiting:

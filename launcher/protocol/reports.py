@@ -163,6 +163,23 @@ class GroupOffer(msgspec.Struct, frozen=True):
         return self.at_once or self.slots
 
 
+class Accounts(msgspec.Struct, frozen=True):
+    """The accounts as which an executor runs commands: its own, "" where it runs nothing as that,
+    and those that a command may name."""
+
+    own: str
+    others: tuple[str, ...] = ()
+
+    def runs(self, user: str) -> bool:
+        """Whether commands of a job with this `user=` run there, "" for none."""
+        return bool(self.own) if not user else user == self.own or user in self.others
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether every command is refused."""
+        return not self.own and not self.others
+
+
 class Greeting(msgspec.Struct, frozen=True):
     """What an executor says of itself in its Hello, validated.
 
@@ -171,7 +188,7 @@ class Greeting(msgspec.Struct, frozen=True):
     nothing. Launches may use `cpu_milli` and `memory_bytes` there together, 0 for no limit. Only an
     executor that `knows_secrets` gives commands the secrets that their jobs name; an older one
     would start them without. `cpu_limiting` and `memory_limiting` say how commands are kept within
-    what they declare.
+    what they declare. `accounts` is None where an older executor does not say it.
     """
 
     executor: str
@@ -191,3 +208,4 @@ class Greeting(msgspec.Struct, frozen=True):
     knows_secrets: bool = False
     cpu_limiting: Limiting = Limiting.UNKNOWN
     memory_limiting: Limiting = Limiting.UNKNOWN
+    accounts: Accounts | None = None

@@ -156,6 +156,7 @@ class World:
                 incarnation=fields.pop("incarnation", ""),
                 cpu_limiting=Limiting.NONE,
                 memory_limiting=fields.pop("memory_limiting", Limiting.UNKNOWN),
+                accounts=fields.pop("accounts", None),
             ),
             "is_leased": True,
             "is_silent": False,

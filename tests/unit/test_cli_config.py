@@ -61,6 +61,12 @@ async def found(*files: str, code: int = 0) -> list[list[tuple[str, str]]]:
 # ---- what a file is
 
 
+@pytest.fixture(autouse=True)
+def _as_its_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests: an executor would not run as root."""
+    monkeypatch.setattr("cron.cli.config._runs_as_root", lambda _folder: False)
+
+
 async def test_the_examples_are_what_their_contents_say() -> None:
     result = await check("examples/replica.toml", "examples/executor.toml")
     assert result.stdout.splitlines() == [
@@ -204,6 +210,19 @@ async def test_an_account_that_is_not_on_this_host_is_a_warning(tmp_path: Path) 
     assert [severity for severity, _ in findings] == ["warning", "warning"]
     assert "this host has no nobody-here" in findings[0][1]
     assert "workers_group: this host has no no-such-group" in findings[1][1]
+
+
+async def test_an_executor_that_would_refuse_each_command_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All jobs of a cell failed at once, and the configuration had no errors."""
+    monkeypatch.setattr("cron.cli.config._runs_as_root", lambda _folder: True)
+    [findings] = await found(executor(tmp_path, ""))
+    assert [severity for severity, _ in findings] == ["warning"]
+    assert "users: lists nobody, and the executor would run as root" in findings[0][1]
+    assert await found(executor(tmp_path, 'users = ["root"]\n')) == [[]]
+    monkeypatch.setattr("cron.cli.config._runs_as_root", lambda _folder: False)
+    assert await found(executor(tmp_path, "")) == [[]]
 
 
 # ---- several files

@@ -15,7 +15,12 @@ from launcher.limits import (
     SLOTS_MAX,
 )
 from launcher.protocol import limits
-from launcher.protocol.limits import LABEL_CHARS_MAX, LABELS_MAX
+from launcher.protocol.limits import (
+    ACCOUNT_CHARS_MAX,
+    ACCOUNTS_MAX,
+    LABEL_CHARS_MAX,
+    LABELS_MAX,
+)
 from launcher.protocol.names import NAME_PART_CHARS_MAX, parse_attempt_name
 from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason
@@ -41,6 +46,7 @@ def test_a_greeting_full_of_the_longest_rows_fits_into_a_message() -> None:
     [said] = messages_of(changes_of([longest_row()]), 1)
     longest = pool_pb2.Hello(known=said).ByteSize()
     labels = LABELS_MAX * (NAME_PART_CHARS_MAX + 4 * LABEL_CHARS_MAX + 20)
+    labels += ACCOUNTS_MAX * (4 * ACCOUNT_CHARS_MAX + 4)
     assert HELLO_ROWS_MAX * longest + labels + 10_000 < MESSAGE_BYTES_MAX < RPC_BYTES_MAX
 
 

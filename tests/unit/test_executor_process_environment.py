@@ -14,11 +14,13 @@ from launcher.executor.commands.running import (
     Account,
     UserRefused,
     account_of,
+    accounts,
     choose_account,
     own_account,
     variables_of,
     work_of,
 )
+from launcher.protocol.reports import Accounts
 from launcher.protocol.work import WorkSpec
 from tests.unit.rows_rig import attempt_of
 
@@ -122,6 +124,21 @@ def test_an_executor_of_root_runs_nothing_as_root_unless_root_is_listed(user: st
     with pytest.raises(UserRefused, match=r"give the job another user=, or list root in `users`"):
         choose_account(user, ("nobody",))
     assert choose_account(user, ("root",)).uid == 0
+
+
+def test_an_executor_says_as_which_accounts_it_runs_commands(own: Account) -> None:
+    assert accounts(("nobody",)) == Accounts(own.name)
+    assert accounts(()).runs("")
+    assert not accounts(("nobody",)).runs("nobody")
+
+
+@pytest.mark.usefixtures("as_root")
+def test_an_executor_of_root_says_which_users_it_switches_to() -> None:
+    assert accounts(()).runs_nothing
+    said = accounts(("nobody", "nobody-here", "nobody"))
+    assert said == Accounts("", ("nobody",))
+    assert [said.runs(user) for user in ("", "nobody", "root")] == [False, True, False]
+    assert accounts(("root", "nobody")) == Accounts("root", ("nobody",))
 
 
 @pytest.mark.usefixtures("as_root")

@@ -54,6 +54,17 @@ def test_each_instant_is_counted_as_one_thing() -> None:
     )
 
 
+def test_a_launch_that_never_started_did_not_run() -> None:
+    """All jobs of a cell failed, since no command might run as its user, and the audit said that
+    they ran."""
+    refused = {"state": S.FAILED, "reason": Reason.USER, "started_ms": 0}
+    again = at(2, attempt=2)
+    found = counted(at(1, **refused), at(2, **refused), again, skipped(3), run(4, 10))
+    assert found == Census(
+        instants=10, ran=1, not_started=1, skipped=1, skipped_in_runs=7, runs=1, extra_attempts=1
+    )
+
+
 def test_a_backfill_makes_a_skipped_instant_one_that_ran_and_is_an_extra_attempt() -> None:
     rows = (skipped(1), at(1, by="ann"), run(2, 10), at(5, by="ann"))
     assert counted(*rows) == Census(instants=10, ran=2, skipped_in_runs=8, runs=1, extra_attempts=2)

@@ -1,4 +1,5 @@
-"""Limits of cpu and memory that no executor holds: said when jobs are applied, and of a launch."""
+"""What no executor can do for jobs is said when they are applied: hold their limits of cpu and
+memory, and run commands as their users. How a limit is held is said of a launch."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from cron.api.jobs import ApplyRequest, SourceFile
 from cron.api.launches import WhyRequest
 from cron.scheduler.places import Capacity, Place, Places
 from cron.service.catalog import put
+from cron.service.executors import views_of
 from cron.service.launches import of_open, with_limits
 from cron.service.proofs import why
 from cron.service.replica import Replica
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import Accounts, GroupOffer
 from launcher.protocol.status import Limiting
 from launcher.protocol.work import WorkSpec
 from tests.unit.pool_people_rig import FakeClock, FakeQueues
@@ -25,8 +27,14 @@ MIB = 1 << 20
 HANDLER = "mail.send"
 
 
-def world(*memory: Limiting, cpu: Limiting = Limiting.NONE, handlers: Limiting) -> Committing:
-    """Executors e1 and so on that hold the memory of commands in these ways."""
+def world(
+    *memory: Limiting,
+    cpu: Limiting = Limiting.NONE,
+    handlers: Limiting,
+    accounts: Accounts | None = None,
+) -> Committing:
+    """Executors e1 and so on that hold the memory of commands in these ways, and run commands as
+    `accounts`."""
     rig = StateRig()
     rig.put(job("greedy", work=WorkSpec(("/bin/true",), memory_bytes=64 * MIB)))
     places = Places()
@@ -34,7 +42,12 @@ def world(*memory: Limiting, cpu: Limiting = Limiting.NONE, handlers: Limiting) 
     for number, how in enumerate(memory, 1):
         rig.join(f"e{number}", f"l{number}")
         greeting = SimpleNamespace(
-            pid=1, version="1", incarnation="", cpu_limiting=cpu, memory_limiting=how
+            pid=1,
+            version="1",
+            incarnation="",
+            cpu_limiting=cpu,
+            memory_limiting=how,
+            accounts=accounts,
         )
         offers = (GroupOffer("web", 8, (HANDLER,), 4, handlers),)
         made.seat(f"e{number}", f"l{number}", greeting=greeting, offers=offers)
@@ -151,3 +164,51 @@ async def test_why_says_how_the_limit_of_a_launch_is_held() -> None:
     made.rig.to(61)
     report = await why(served(made), WhyRequest(job="default/greedy", at_s=T0 + 60))
     assert report.verdict.endswith("; its limits: memory 64 MiB, not held")
+
+
+ROOT_ALONE = Accounts("", ())
+"""An executor of root whose configuration lists no users."""
+TWO_USERS = "#: name=a\n0 3 * * *  true\n#: name=b user=www\n0 3 * * *  true\n"
+NAMELESS = (
+    "1 job fails at each launch, since no executor that they fit runs commands that name no user: a"
+)
+OF_WWW = "1 job fails at each launch, since no executor that they fit runs commands as user www: b"
+
+
+@pytest.mark.parametrize(
+    ("accounts", "expected"),
+    [
+        (None, []),  # of an older release
+        (ROOT_ALONE, [NAMELESS, OF_WWW]),
+        (Accounts("", ("www",)), [NAMELESS]),
+        (Accounts("raftcron", ()), [OF_WWW]),
+        (Accounts("root", ("www",)), []),
+    ],
+)
+async def test_apply_says_which_jobs_no_executor_runs_as_their_user(
+    accounts: Accounts | None, expected: list[str]
+) -> None:
+    """All jobs of a cell failed at once, and only `why` said so."""
+    made = world(Limiting.KERNEL, handlers=Limiting.NONE, accounts=accounts)
+    assert [text for text, _ in await warned(made, TWO_USERS)] == expected
+
+
+async def test_handlers_have_no_user_and_jobs_without_an_executor_are_another_matter() -> None:
+    made = world(Limiting.KERNEL, handlers=Limiting.NONE, accounts=ROOT_ALONE)
+    text = f"#: name=a handler={HANDLER}\n0 3 * * *  {{}}\n"
+    assert await warned(made, f"{text}#: name=b where=zone=far\n0 3 * * *  true\n") == []
+
+
+@pytest.mark.parametrize(
+    ("accounts", "note"),
+    [
+        (None, ""),
+        (Accounts("raftcron"), ""),
+        (ROOT_ALONE, "commands fail: it runs as root, and `users` of its configuration lists"),
+        (Accounts("", ("www",)), "commands without user= fail: it runs as root, and `users` does"),
+    ],
+)
+def test_an_executor_that_refuses_commands_says_so(accounts: Accounts | None, note: str) -> None:
+    made = world(Limiting.KERNEL, handlers=Limiting.NONE, accounts=accounts)
+    (view,) = views_of(made.state, made.state.executors.values(), made.seated)
+    assert view.note.startswith(note) if note else view.note == ""

@@ -38,7 +38,9 @@ from launcher.executor.rules import COMMANDS
 from launcher.executor.secrets import Found, SecretReader, SecretRefused, Secrets
 from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX
+from launcher.protocol.limits import ACCOUNTS_MAX
 from launcher.protocol.names import format_time
+from launcher.protocol.reports import Accounts
 from launcher.protocol.status import Limiting, Reason
 from launcher.protocol.tracing import place_of
 from launcher.protocol.work import WorkSpec
@@ -48,6 +50,10 @@ log = logs.get()
 PATH: Final = "/usr/bin:/bin"
 ROOT: Final = "root"
 """What `users` of a configuration must list for commands with user id 0."""
+RUNS_NOTHING: Final = (
+    "it runs as root, and `users` of its configuration lists nobody: each command fails; list the "
+    "users of jobs there, or root, or run the executor as another user"
+)
 KEPT_MS: Final = 2_000
 """What commands took counts for about so long."""
 WORKS_MAX: Final = 1_000
@@ -128,6 +134,20 @@ def choose_account(user: str, allowed: tuple[str, ...]) -> Account:
             "in `users` of the executor's configuration"
         )
     return account
+
+
+def accounts(allowed: tuple[str, ...]) -> Accounts:
+    """Return the accounts as which this executor runs commands, at most ACCOUNTS_MAX of them;
+    `allowed` are `users` of its configuration."""
+
+    def name_of(user: str) -> str:
+        try:
+            return choose_account(user, allowed).name
+        except UserRefused:
+            return ""
+
+    own, names = name_of(""), dict.fromkeys(allowed[:ACCOUNTS_MAX])
+    return Accounts(own, tuple(user for user in names if user != own and name_of(user)))
 
 
 def environment_of(work: WorkSpec, account: Account, ledger: str = "") -> dict[str, str]:
@@ -289,6 +309,11 @@ class Commands(Group):
     def knows_secrets(self) -> bool:
         """Whether commands may name secrets here."""
         return bool(self._secrets)
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts as which commands run."""
+        return accounts(self._config.users)
 
     @property
     def limiting(self) -> tuple[Limiting, Limiting]:

@@ -278,6 +278,7 @@ class Hello(google.protobuf.message.Message):
     KNOWS_SECRETS_FIELD_NUMBER: builtins.int
     CPU_LIMITING_FIELD_NUMBER: builtins.int
     MEMORY_LIMITING_FIELD_NUMBER: builtins.int
+    ACCOUNTS_FIELD_NUMBER: builtins.int
     cell: builtins.str
     executor: builtins.str
     """the executor's id, unique in the cell"""
@@ -315,6 +316,10 @@ class Hello(google.protobuf.message.Message):
 
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    @property
+    def accounts(self) -> global___Accounts:
+        """as which commands run; not set by older executors"""
+
     def __init__(
         self,
         *,
@@ -337,11 +342,36 @@ class Hello(google.protobuf.message.Message):
         knows_secrets: builtins.bool = ...,
         cpu_limiting: global___Limiting.ValueType = ...,
         memory_limiting: global___Limiting.ValueType = ...,
+        accounts: global___Accounts | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch", "known", b"known"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["can_inventory", b"can_inventory", "cell", b"cell", "cpu_limiting", b"cpu_limiting", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "knows_secrets", b"knows_secrets", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "memory_limiting", b"memory_limiting", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["accounts", b"accounts", "highest_epoch", b"highest_epoch", "known", b"known"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "can_inventory", b"can_inventory", "cell", b"cell", "cpu_limiting", b"cpu_limiting", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "knows_secrets", b"knows_secrets", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "memory_limiting", b"memory_limiting", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
+
+@typing.final
+class Accounts(google.protobuf.message.Message):
+    """The accounts as which an executor runs commands."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OWN_FIELD_NUMBER: builtins.int
+    OTHERS_FIELD_NUMBER: builtins.int
+    own: builtins.str
+    """of commands that name no user; "" where it refuses these"""
+    @property
+    def others(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """that commands may name, as its configuration lists them"""
+
+    def __init__(
+        self,
+        *,
+        own: builtins.str = ...,
+        others: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["others", b"others", "own", b"own"]) -> None: ...
+
+global___Accounts = Accounts
 
 @typing.final
 class Offers(google.protobuf.message.Message):
