@@ -324,10 +324,12 @@ class Queues:
         if self._is_loading and key[0] not in self.by_job:
             self._load_job(self.state.by_number[key[0]])
         known = self._waiting.get(key)
-        if known is not None and (known.attempt, known.detail, known.note) == (
-            launch.attempt, launch.detail, launch.note
+        if known is not None and (known.attempt, known.detail, known.note, known.unpaid_ms) == (
+            launch.attempt, launch.detail, launch.note, launch.unpaid_ms
         ):  # fmt: skip
             return
+        if known is not None and known.unpaid_ms:  # it is held until it would wait no more
+            self.fair.remove(key)
         self._join(launch)
         if self.job_of(key[0]) is None:
             self._removed[key] = None

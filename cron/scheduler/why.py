@@ -178,6 +178,8 @@ def rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:
     """Return why a launch may not begin before a time that is still ahead."""
     if record.held_until_ms <= now_ms and row.not_before_ms > now_ms:
         until = f"until {format_time(-(-row.not_before_ms // 1000))}"
+        if row.unpaid_ms:
+            return f"its tenant has no retries left: it waits until it has one, or {until}"
         if row.tries:
             is_bounded = job.retry.tries < TRIES_UNLIMITED
             of_all = f" of {job.retry.tries}" if is_bounded else ""

@@ -45,6 +45,7 @@ def reset_clock(context: Context, command: ResetClock) -> Result:
         _move_times(record, reset)
         if record.held_until_ms or record.held:  # what was over may not be over now
             state.doubtful[record.number] = None
+    state.note_all_unpaid()
     _move_tasks(context, reset)
     for number, gate in state.gates.items():
         if gate.since_ms > reset.to_ms:
@@ -120,6 +121,7 @@ def _move_times(record: JobRecord, reset: Reset) -> None:
         is_ahead = max(row.begun_at_ms, row.due_at_ms, row.scheduled_s * 1000) > reset.to_ms
         if is_ahead:
             row.not_before_ms = row.not_before_ms and reset.moved(row.not_before_ms)
+            row.unpaid_ms = row.unpaid_ms and reset.moved(row.unpaid_ms)
             row.deadline_ms = reset.moved(row.deadline_ms)
         for part in row.parts:
             part.held_until_ms = min(part.held_until_ms, reset.to_ms + HELD_MS_MAX)

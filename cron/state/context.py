@@ -96,6 +96,8 @@ class Context(msgspec.Struct):
         key = row.key
         self.state.due.detailed[key] = row
         self.moved.setdefault(key, 0)
+        if row.unpaid_ms:
+            self.state.note_unpaid(row)
         if record.dead:
             self.unbury(key)
         if record.task:
@@ -150,8 +152,12 @@ class Context(msgspec.Struct):
     def leave_due(self, row: LaunchRow) -> None:
         """Take a launch out of what is due."""
         due = self.state.due
-        if due.detailed.pop(row.key, None) is None and row.key in due:
+        known = due.detailed.pop(row.key, None)
+        if known is None and row.key in due:
             due.take(row.scheduled_s, (row.number,))
+        elif known is not None and known.unpaid_ms:
+            self.state.drop_unpaid(known)
+            known.unpaid_ms = 0
 
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""

@@ -260,7 +260,7 @@ def _end(
     context.record(chunk)
     for record in records:
         record.ended_index = index
-    if end.state is SUCCEEDED and state.budgets:
+    if end.state is SUCCEEDED and (state.budgets or state.unpaid):
         for record in records:
             after_success(context, record)
     state.end_rows(batch, rows, numbers, scheduled_s)

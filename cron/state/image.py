@@ -359,6 +359,7 @@ def _derive(state: State) -> None:
             state.active.detailed[row.key] = row
             for start in row.starts():
                 state.add_detailed(row, start)
+    state.note_all_unpaid()
     dead = [
         ((record.number, *place), letter)
         for record in state.by_number.values()

@@ -46,6 +46,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     note: Note | None = None  # what `detail` does not say
     is_redriven: bool = False  # `by` redrove its dead letter; else `by` asked for a backfill
     row: int = NO_ROW  # of the attempt, among what its entry began on its executor, from 0
+    unpaid_ms: int = 0  # it waits for a retry of its tenant's, and would have rested until then
 
     @property
     def is_refused(self) -> bool:

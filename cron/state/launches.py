@@ -78,7 +78,7 @@ def _end(context: Context, row: LaunchRow, end: Part) -> None:
         context.end(row, end)
         if end.state is not SUCCEEDED:
             after_failure(context, record, row, end)
-        elif context.state.budgets:
+        elif context.state.budgets or context.state.unpaid:
             after_success(context, record)
 
 

@@ -13,7 +13,7 @@ from cron.state import pool as p
 from cron.state.context import Context
 from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
-from cron.state.retries import retry_budget
+from cron.state.retries import release_all, retry_budget
 
 COUNT_MAX: Final = 10**12
 """Of what a limit counts: a million starts a second, in a thousand seconds, and room above."""
@@ -21,7 +21,9 @@ COUNT_MAX: Final = 10**12
 
 def set_limits(context: Context, command: p.SetLimits) -> Result:
     """Set, change or take away the limits of scopes; an item each."""
-    return Result(Verdict.ACCEPTED, tuple(_set_limits(context, item) for item in command.items))
+    items = tuple([_set_limits(context, item) for item in command.items])
+    release_all(context)
+    return Result(Verdict.ACCEPTED, items)
 
 
 def _set_limits(context: Context, item: p.LimitItem) -> Verdict:
@@ -45,6 +47,7 @@ def forget_debts(context: Context, _command: p.ForgetDebts) -> Result:
     state.budgets = {
         tenant: spent for tenant, spent in state.budgets.items() if retry_budget(state, tenant)
     }
+    release_all(context)
     return Result(Verdict.ACCEPTED)
 
 

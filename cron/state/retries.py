@@ -26,6 +26,13 @@ from launcher.protocol.status import Reason
 
 RETRY_COST_MILLI: Final = 1_000
 SUCCESS_EARNS_MILLI: Final = 100
+DELAYS_FORMAT: Final = 12
+"""The format of State from which a launch waits for a retry of its tenant's budget, and is no dead
+letter."""
+BUDGET_WAIT_MS: Final = 3_600_000
+"""So long after its rest it waits for one."""
+RELEASED_MAX: Final = 1_000
+"""Launches of a tenant that one success, or one change of limits, lets go on."""
 SNOOZE_MS: Final = 1_000
 """The least that a snooze lasts: a handler that asks for no time at all would run without end."""
 _ASKED: Final = (Reason.RETRY, Reason.SNOOZE)
@@ -43,6 +50,30 @@ def after_success(context: Context, record: JobRecord) -> None:
         budgets[tenant] = spent - SUCCESS_EARNS_MILLI
     elif spent:
         del budgets[tenant]
+    if tenant in context.state.unpaid:
+        release(context, tenant)
+
+
+def release(context: Context, tenant: str) -> None:
+    """Let launches of a tenant go on that wait for a retry of its budget, as far as it has any: the
+    one that has rested first goes first. At most RELEASED_MAX at once: the others follow with the
+    next successes, or when they have waited for long enough."""
+    state = context.state
+    for _ in range(RELEASED_MAX):
+        waiting = state.unpaid.get(tenant)
+        if not waiting or not _has_budget(context, tenant):
+            return
+        rested_ms, key = waiting[0]
+        row = state.due.detailed[key]
+        state.drop_unpaid(row)
+        again = msgspec.structs.replace(row, not_before_ms=rested_ms, unpaid_ms=0)
+        context.open_due(state.by_number[key[0]], again)
+
+
+def release_all(context: Context) -> None:
+    """The same of all tenants: their limits may have changed."""
+    for tenant in list(context.state.unpaid):
+        release(context, tenant)
 
 
 def after_failure(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> None:
@@ -57,6 +88,8 @@ def after_failure(context: Context, record: JobRecord, row: LaunchRow, end: Part
     reason = _why_not(context, record, row, end, rests_until_ms)
     if reason is None:
         _open_again(context, record, row, rests_until_ms, _tries(row, end))
+    elif reason is Reason.BUDGET and context.state.format >= DELAYS_FORMAT:
+        _open_unpaid(context, record, row, rests_until_ms, _tries(row, end))
     else:
         _bury(context, record, row, end, reason)
 
@@ -132,7 +165,7 @@ def _why_not(
         return end.reason
     if rests_until_ms >= row.deadline_ms:
         return Reason.DEADLINE
-    if is_snooze or _has_budget(context, record):
+    if is_snooze or _has_budget(context, split_job_name(record.name)[0]):
         return None
     return Reason.BUDGET
 
@@ -152,10 +185,9 @@ def retry_budget(state: State, tenant: str) -> int:
     return limits.retry_budget if limits is not None else 0
 
 
-def _has_budget(context: Context, record: JobRecord) -> bool:
+def _has_budget(context: Context, tenant: str) -> bool:
     """Whether the tenant may be one more retry ahead of its successes; it is from now on."""
     state = context.state
-    tenant, _ = split_job_name(record.name)
     budget = retry_budget(state, tenant)
     if not budget:
         return True
@@ -197,8 +229,24 @@ def _tries(row: LaunchRow, end: Part) -> int:
     return row.tries + 1 if end.state is LaunchState.FAILED else row.tries
 
 
+def _open_unpaid(
+    context: Context, record: JobRecord, row: LaunchRow, rests_until_ms: int, tries: int
+) -> None:
+    """Have a launch wait until its tenant may have another retry; in an hour it is tried without
+    one: where nothing of a tenant succeeds, nothing would ever earn one."""
+    waits_until_ms = rests_until_ms + BUDGET_WAIT_MS
+    not_before_ms = min(waits_until_ms, row.deadline_ms)
+    _open_again(context, record, row, not_before_ms, tries, unpaid_ms=max(rests_until_ms, 1))
+
+
 def _open_again(
-    context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int, tries: int
+    context: Context,
+    record: JobRecord,
+    row: LaunchRow,
+    not_before_ms: int,
+    tries: int,
+    *,
+    unpaid_ms: int = 0,
 ) -> None:
     again = LaunchRow(
         number=row.number,
@@ -216,6 +264,7 @@ def _open_again(
         tries=tries,
         is_redriven=row.is_redriven,
         held_to_ms=row.held_to_ms,
+        unpaid_ms=unpaid_ms,
     )
     context.open_due(record, again)
 

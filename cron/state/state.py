@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from array import array
+from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
@@ -34,7 +35,7 @@ from cron.state.launch_row import LaunchRow
 from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.rows import NO_ROW, Part, Place, Row
 from cron.state.spilled import SpilledTasks
-from cron.state.tasks import QueueRecord, TaskTable
+from cron.state.tasks import QueueRecord, TaskTable, tenant_of
 from launcher.protocol.names import TASK_MARK, LaunchName
 from launcher.protocol.work import Epoch
 
@@ -304,6 +305,9 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.lost: OrderedDict[tuple[Key, int], Row] = OrderedDict()
         self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
         self.dead: dict[Key, Row] = {}  # in the order of dying
+        # By tenant: the launches that wait until it may have another retry, with when they have
+        # rested, in this order.
+        self.unpaid: dict[str, list[tuple[int, Key]]] = {}
         self.imagings: list[weakref.ref[Keeps]] = []  # images of this State that are under way
         self.groups = GroupTable()
         self.holds = HoldTable()
@@ -376,6 +380,26 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             self.due.detailed[key] = record.open[key[1:]] = row
         for key in self.active.of_jobs([record.number for record in records]):
             self.changeable(key)
+
+    def note_unpaid(self, row: LaunchRow) -> None:
+        """Note a due launch that waits for a retry of its tenant's."""
+        tenant = tenant_of(self.by_number[row.number].name)
+        insort(self.unpaid.setdefault(tenant, []), (row.unpaid_ms, row.key))
+
+    def drop_unpaid(self, row: LaunchRow) -> None:
+        """Let go of one that waits for it no more."""
+        tenant = tenant_of(self.by_number[row.number].name)
+        mine = self.unpaid[tenant]
+        del mine[bisect_left(mine, (row.unpaid_ms, row.key))]
+        if not mine:
+            del self.unpaid[tenant]
+
+    def note_all_unpaid(self) -> None:
+        """Find all that wait for a retry of their tenants'."""
+        self.unpaid = {}
+        for row in self.due.detailed.values():
+            if row.unpaid_ms:
+                self.note_unpaid(row)
 
     def note_job(self, record: JobRecord) -> None:
         """Take note of what a job is now: call this once it has changed, or is gone."""

@@ -16,6 +16,7 @@ from tests.batches import AttemptItem
 from tests.model.naive_rows import Answer, NaiveLaunch, NaiveLetter, NaiveWorld
 
 V = Verdict
+HOUR_MS = 3_600_000
 
 
 class NaivePool(NaiveWorld):
@@ -30,6 +31,7 @@ class NaivePool(NaiveWorld):
         if item.state is S.SUCCEEDED:
             earned = self.retries_spent.get(tenant, Fraction(0)) - Fraction(1, 10)
             self.retries_spent[tenant] = max(Fraction(0), earned)
+            self.release(tenant)
             return
         is_snooze = item.state is S.CANCELLED and item.reason is Reason.SNOOZE
         is_failure = item.state is S.FAILED
@@ -42,7 +44,8 @@ class NaivePool(NaiveWorld):
         elif until_ms >= launch.deadline_ms:
             self.give_up(launch, item, job, tries, Reason.DEADLINE)
         elif is_failure and not self.pays(tenant):
-            self.give_up(launch, item, job, tries, Reason.BUDGET)
+            waits_ms = min(until_ms + HOUR_MS, launch.deadline_ms)
+            self.try_again(item.key, launch, waits_ms, tries).unpaid_ms = max(until_ms, 1)
         else:
             self.try_again(item.key, launch, until_ms, tries)
 
@@ -83,12 +86,34 @@ class NaivePool(NaiveWorld):
         self.retries_spent[tenant] = spent
         return True
 
-    def try_again(self, key: c.Key, launch: NaiveLaunch, not_before_ms: int, tries: int) -> None:
+    def release(self, tenant: str) -> None:
+        """Who waits for a retry of this tenant's goes on, as far as there are any: the one that has
+        rested first goes first."""
+        waiting = sorted(
+            (one.unpaid_ms, key)
+            for key, one in self.open.items()
+            if one.unpaid_ms and one.state is S.DUE
+            if self.name_and_job(key)[0].split("/")[0] == tenant
+        )
+        for rested_ms, key in waiting:
+            if not self.pays(tenant):
+                return
+            self.open[key].not_before_ms, self.open[key].unpaid_ms = rested_ms, 0
+
+    def release_all(self) -> None:
+        keys = [key for key, one in self.open.items() if one.unpaid_ms]
+        for tenant in dict.fromkeys(self.name_and_job(key)[0].split("/")[0] for key in keys):
+            self.release(tenant)
+
+    def try_again(
+        self, key: c.Key, launch: NaiveLaunch, not_before_ms: int, tries: int
+    ) -> NaiveLaunch:
         again = NaiveLaunch(S.DUE, launch.deadline_ms, launch.attempt)
         again.not_before_ms, again.tries = not_before_ms, tries
         again.was_dead = launch.was_dead
         self.make_due(key, again)
         self.again.append(key)
+        return again
 
     def give_up(
         self, launch: NaiveLaunch, item: AttemptItem, job: Job, tries: int, reason: Reason
@@ -161,6 +186,7 @@ class NaivePool(NaiveWorld):
             for tenant, spent in self.retries_spent.items()
             if (limits := self.limits_of(tenant)) is not None and limits.retry_budget
         }
+        self.release_all()
         return set(), []
 
     def closegate(self, command: pool.CloseGate) -> Answer:

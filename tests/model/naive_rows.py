@@ -31,6 +31,7 @@ class NaiveLaunch:
     tries: int = 0  # attempts that failed
     was_dead: bool = False  # a redrive made it due, now or before its newest tries
     is_begun: bool = False  # since it became due
+    unpaid_ms: int = 0  # its tenant had no retry left, and it would have rested until then
 
 
 @dataclass

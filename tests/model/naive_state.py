@@ -11,6 +11,7 @@ from cron.job import Job, OnLost, Overlap
 from cron.launch_state import LaunchState as S
 from cron.limits import ATTEMPTS_MAX, DEADLINE_S_MAX
 from cron.state import commands as c
+from cron.state import pool
 from cron.state.outcome import Verdict
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
@@ -51,6 +52,8 @@ class NaiveState(NaivePool):
                     for item in items_of(command)
                 ]
                 answers.append((set(), told))
+                if isinstance(command, pool.SetLimits):
+                    self.release_all()
             else:
                 answers.append(getattr(self, type(command).__name__.lower())(command))
         self.count_failures()
@@ -273,7 +276,7 @@ class NaiveState(NaivePool):
         if not objections:
             launch.state, launch.attempt, launch.executor = S.BEGUN, item.attempt, item.executor
             launch.revision, launch.overlap = known.revision, job.overlap
-            launch.is_begun = True
+            launch.is_begun, launch.unpaid_ms = True, 0
         return objections
 
     def running(self, number: int) -> list[c.Key]:

@@ -128,13 +128,15 @@ class StateAgainstNaive(RuleBasedStateMachine):
         state = self.machine.state
         actual = {
             row.key: (
-                row.state, row.attempt, row.deadline_ms, row.cancel, row.not_before_ms, row.tries
+                row.state, row.attempt, row.deadline_ms, row.cancel, row.not_before_ms, row.tries,
+                row.unpaid_ms,
             )
             for row in state.open_rows()
         }  # fmt: skip
         assert actual == {
             key: (
-                one.state, one.attempt, one.deadline_ms, one.cancel, one.not_before_ms, one.tries
+                one.state, one.attempt, one.deadline_ms, one.cancel, one.not_before_ms, one.tries,
+                one.unpaid_ms,
             )
             for key, one in self.naive.open.items()
         }  # fmt: skip
@@ -208,6 +210,9 @@ class StateAgainstNaive(RuleBasedStateMachine):
         assert drained == self.naive.drained
         spent = {tenant: Fraction(milli, 1000) for tenant, milli in state.budgets.items()}
         assert spent == {tenant: one for tenant, one in self.naive.retries_spent.items() if one}
+        waiting = [key for mine in state.unpaid.values() for _, key in mine]
+        unpaid = [key for key, one in self.naive.open.items() if one.unpaid_ms]
+        assert sorted(waiting) == sorted(unpaid)
 
     @invariant()
     def every_accounted_instant_has_one_row_and_one_more_for_each_reopening(self) -> None:  # R1

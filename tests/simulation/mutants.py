@@ -271,6 +271,16 @@ def no_budgets() -> contextlib.AbstractContextManager[None]:
     return patched(retries, _has_budget=lambda context, record: True)
 
 
+def buries_without_budget() -> contextlib.AbstractContextManager[None]:
+    """A launch of a tenant without a retry is a dead letter, as before format 12."""
+    return patched(retries, DELAYS_FORMAT=99)
+
+
+def releases_nobody() -> contextlib.AbstractContextManager[None]:
+    """Whoever waits for a retry gets none of those that its tenant earns."""
+    return patched(retries, release=lambda context, tenant: None)
+
+
 def nothing_is_fatal() -> contextlib.AbstractContextManager[None]:
     """No exit code and no handler's word keeps a launch from being tried again."""
     return patched(retries, is_fatal=lambda retry, end: False)
@@ -370,6 +380,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "reservations": no_reservations,
     "reserved-parts": one_slot_for_all_parts,
     "budgets": no_budgets,
+    "buried": buries_without_budget,
+    "releases": releases_nobody,
     "fatal": nothing_is_fatal,
     "fatal-part": first_failed_part_decides,
     "snooze": drops_snoozes,

@@ -21,14 +21,17 @@ from consensus.errors import ConsensusError
 from cron.errors import CronError
 from cron.job import OnLost
 from cron.launch_state import LaunchState
+from cron.limits import DEADLINE_S_MAX
 from cron.service import spilled
+from cron.service.task_views import open_row
 from cron.state import commands as c
 from cron.state import tasks as t
 from cron.state.groups import CloseGroups, GroupClose
 from cron.state.outcome import Outcome, Verdict
-from cron.state.rows import RowKind
+from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.protocol.names import TASK_MARK
+from launcher.protocol.status import Reason
 from tests.batches import answered
 from tests.simulation.chains import ChainWitness, DrawnTies, name_of
 from tests.simulation.crontabs import ENDS, HANDLERS
@@ -121,7 +124,9 @@ class Programs:
             is_other = self._rng.random() < 0.2
             hook = self._draw_hook() if is_other else self._ties.hooks.get(name)
             hook = self._ties.hooks[name] = hook or self._draw_hook()
-        _, results = await leader.leader.append(CloseGroups((GroupClose(name, hook),), "shop"))
+        defaults = t.defaults_in(leader.served.state.format)
+        close = CloseGroups((GroupClose(name, hook),), "shop", defaults)
+        _, results = await leader.leader.append(close)
         verdict = results[0].items[0]
         if verdict in (Verdict.ACCEPTED, Verdict.ALREADY):
             self._ties.closed()
@@ -139,7 +144,8 @@ class Programs:
         return await self._send(leader, self._rng.choice(self._asked))
 
     async def _send(self, leader: Replica, tasks: tuple[t.TaskSpec, ...]) -> str:
-        _, results = await leader.leader.append(t.SubmitTasks(tasks, "shop"))
+        defaults = t.defaults_in(leader.served.state.format)
+        _, results = await leader.leader.append(t.SubmitTasks(tasks, "shop", defaults))
         taken = (Verdict.ACCEPTED, Verdict.ALREADY)
         for spec, verdict in zip(tasks, results[0].items, strict=True):
             name = f"{spec.queue}{TASK_MARK}{spec.key}"
@@ -199,11 +205,14 @@ class Known(msgspec.Struct):
 
     at_ms: int
     on_lost: int
-    tries: int
+    tries: int  # 0 is "until its deadline"
     attempt: int = 0  # the newest that was begun
     is_cancelled: bool = False  # before it ever began
     end: LaunchState | None = None  # of the newest row
     scheduled_s: int = -1  # the instant of its launch
+    deadline_s: int = DEADLINE_S_MAX
+    is_stopped: bool = False  # a person has ended it
+    newest_ms: int = 0  # when its newest attempt was begun, or ended
 
 
 class TaskWitness:
@@ -239,11 +248,8 @@ class TaskWitness:
 
     def read(self, state: State, outcome: Outcome) -> None:
         """Read an entry that was accepted."""
-        for row in outcome.rows:
-            known = self._known.get(row.job)
-            if known is not None and row.kind is RowKind.ENDED:
-                known.end = row.state
-                known.is_cancelled |= self._chains.ended(state, row.job, row)
+        self._note_stops(state, outcome)
+        self._note_ends(state, outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 for item, verdict in answered(command, result):
@@ -258,6 +264,38 @@ class TaskWitness:
                 for change, verdict in zip(command.items, result.items, strict=True):
                     if verdict == Verdict.ACCEPTED and change.at_ms >= 0:
                         self._known[change.name].at_ms = max(change.at_ms, state.at_ms)
+
+    def _note_ends(self, state: State, outcome: Outcome) -> None:
+        is_restored = any(isinstance(one, c.Recover | c.Resolve) for one in outcome.commands)
+        for row in outcome.rows:
+            known = self._known.get(row.job)
+            if known is not None and row.kind is RowKind.ENDED:
+                known.end, known.newest_ms = row.state, row.ended_at_ms
+                known.is_cancelled |= self._chains.ended(state, row.job, row)
+                if not is_restored:
+                    self._check_again(state, known, row)
+
+    def _note_stops(self, state: State, outcome: Outcome) -> None:
+        """Note which tasks a person ends in this entry: nothing has to follow then."""
+        names: list[str] = []
+        for command in outcome.commands:
+            if isinstance(command, c.Cancel):
+                names += [state.launch_name(item.key).job for item in command.items]
+            elif isinstance(command, t.CancelTasks):
+                names += command.names
+        for known in filter(None, map(self._known.get, names)):
+            known.is_stopped = True
+
+    def _check_again(self, state: State, known: Known, row: Row) -> None:
+        """A task that says nothing of tries, losses and its deadline is tried at least once: if it
+        is lost, or fails and not for good, it is to be begun again."""
+        is_bound = known.tries or known.on_lost != OnLost.RETRY or known.is_stopped
+        if is_bound or known.deadline_s != DEADLINE_S_MAX or not row.attempt:
+            return
+        is_failure = row.state is LaunchState.FAILED and row.reason is not Reason.FATAL
+        record = state.record_of(row.job)
+        if (is_failure or row.state is LaunchState.LOST) and (record is None or not record.open):
+            self._accuse("t", f"{row.job}#{row.attempt} is {row.state.label}, and is over")
 
     def _asked(
         self, state: State, command: t.SubmitTasks | t.CancelTasks | t.RunTasks, verdicts: Any
@@ -281,7 +319,10 @@ class TaskWitness:
         if name in self._known:
             self._accuse("t", f"{name} was taken a second time")
         at_ms = max(spec.at_ms, state.at_ms)
-        self._known[name] = Known(at_ms, max(options.on_lost, 0), max(options.tries, 1))
+        # What nobody says of a task: it is tried at least once, and lost is no end of it.
+        on_lost = options.on_lost if options.on_lost >= 0 else OnLost.RETRY
+        deadline_s = options.deadline_s or DEADLINE_S_MAX
+        self._known[name] = Known(at_ms, on_lost, options.tries, deadline_s=deadline_s)
         self._chains.taken(spec)
 
     def _begun(self, state: State, key: c.Key, attempt: int) -> None:
@@ -306,6 +347,7 @@ class TaskWitness:
         if not may_follow and known.end is not None:
             self._accuse("t", f"{launch}#{attempt} was begun, and is {known.end.label}")
         known.attempt, known.scheduled_s, known.end = attempt, launch.scheduled_s, None
+        known.newest_ms = state.at_ms
 
     def judge(
         self, state: State, acknowledged: Iterable[str], calm_ms: int, now_ms: int, *, served: bool
@@ -333,7 +375,9 @@ class TaskWitness:
                 label = known.end.label if known.end else ""
                 self._accuse("t", f"{name} is {task.state.label}, and its row says {label}")
             held_until_ms = self._chains.held_until_ms(state, name)
-            since_ms = max(known.at_ms, calm_ms, held_until_ms or 0)
+            row = open_row(state, task)
+            rests_ms = row.not_before_ms if row is not None else 0
+            since_ms = max(known.at_ms, calm_ms, held_until_ms or 0, known.newest_ms, rests_ms)
             is_held = held_until_ms is None
             if not task.is_over and not is_held and is_able and now_ms > since_ms + LATE_MS:
                 self._accuse("t", f"{name} is not over {now_ms - since_ms} ms after its time")

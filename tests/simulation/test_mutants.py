@@ -28,6 +28,7 @@ LONG = "".join(
 )
 PARTS = "#: name=trio parts=2 deadline=40s\n@every 10s run 4 0.3 7\n"
 FAILING = "#: name=bad retries=2 backoff=2s deadline=40s\n@every 15s run 1 0.9 7\n"
+EARNING = f"{FAILING}\n#: name=good\n@every 2s run 0\n"
 FEW = "#: name=few concurrency=1 deadline=60s\n@every 5s run 15\n"
 TWO = "#: name=two concurrency=2 deadline=60s\n@every 20s run 90\n"
 DEPOSED = Mood(8.0, {"depose": 1})
@@ -97,6 +98,8 @@ GATES = (
         {"crontab": FLOOD.replace("flood", "flood parts=2"), "limits": KEPT},
     ),
     Gate("budgets", DEPOSED, "r", 0, {"crontab": FAILING, "limits": POOR}),
+    Gate("buried", DEPOSED, "r", 0, {"crontab": FAILING, "limits": POOR}),
+    Gate("releases", DEPOSED, "r", 0, {"crontab": EARNING, "limits": POOR}),
     Gate("fatal", DEPOSED, "r", 0, {"crontab": FATAL.format("")}),
     Gate("fatal-part", DEPOSED, "r", 0, {"crontab": FATAL.format("parts=2")}),
     Gate("snooze", DEPOSED, "r", 0, {"crontab": PUT_OFF}),

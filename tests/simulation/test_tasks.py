@@ -19,7 +19,7 @@ from cron.errors import InvariantViolated
 from cron.leader import recovery as leader_recovery
 from cron.scheduler import tasks as scheduler
 from cron.scheduler.tasks import TaskIndex
-from cron.state import recovery, tasking
+from cron.state import launches, recovery, tasking
 from cron.state import tasks as t
 from cron.state.context import Context
 from cron.state.outcome import Verdict
@@ -35,6 +35,7 @@ FIRST: Final = int(os.environ.get("SIM_SEED", "0"))
 SEEDS: Final = range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "40")))
 CRONTAB: Final = "#: name=tick deadline=20s\n@every 10s run 1\n"
 DEPOSED: Final = Mood(8.0, {"depose": 1})
+DYING: Final = Mood(8.0, {"crash_executor": 1})
 ALL_FORGET: Final = Disaster(40.0, 30.0, 5.0, 1.0, stray=False)
 TRIES: Final = 10
 
@@ -148,11 +149,27 @@ def trusts_the_snapshot() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def loses_for_good() -> Iterator[None]:
+    """What is lost is not begun again, whatever its queue says."""
+    with patched(launches, after_loss=lambda *_: None):
+        yield
+
+
+@contextlib.contextmanager
+def says_nothing_of_queues() -> Iterator[None]:
+    """The leader leaves the defaults of new queues out of the log."""
+    with patched(t, defaults_in=lambda _: None):
+        yield
+
+
 MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[None]], dict[str, Any]]]] = {
     "cancel": (cancels_nothing, {"mood": DEPOSED}),
     "ready": (readies_twice, {"mood": DEPOSED}),
     "keys": (forgets_at_once, {"mood": DEPOSED}),
     "times": (comes_too_early, {"mood": DEPOSED}),
+    "losses": (loses_for_good, {"mood": DYING}),
+    "defaults": (says_nothing_of_queues, {"mood": DYING}),
     "snapshot": (trusts_the_snapshot, {"mood": DEPOSED, "disaster": ALL_FORGET}),
 }
 

@@ -2,14 +2,15 @@
 
 A failure with tries left is due again after its rest, and never before; one without, or that says
 that it is fatal, is a dead letter, as is one whose retry is skipped for whatever reason, or any
-that was redriven or could not begin again in time. What is lost is
-tried again where its job says so, and counts for nothing; a snooze is no try. A tenant that is as
-many retries ahead of its successes as it may be gets no more. Where a part is fatal, all of it is.
-Nothing else is due again or dead.
+that was redriven or could not begin again in time. What is lost is tried again where its job says
+so, and counts for nothing; a snooze is no try. Of a tenant that is as many retries ahead of its
+successes as it may be, a failure waits until a success or another limit lets it go on, the one
+first that has rested first. Where a part is fatal, all of it is. Nothing else is due again or dead.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.launches import RESULTS
 from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.retries import backoff_ms
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from cron.state.tasks import CancelTasks
@@ -27,6 +29,7 @@ from launcher.protocol.status import Reason
 from tests.batches import answered
 
 Answers = tuple[bool, ...]
+Two = tuple[Answers, Answers]
 NEVER, ALWAYS, EITHER = (False,), (True,), (True, False)
 FAILED, LOST = LaunchState.FAILED, LaunchState.LOST
 RETRY_MILLI, SUCCESS_MILLI = 1_000, 100
@@ -48,6 +51,7 @@ class Tries:
         self._asked_ms: dict[tuple[c.Key, int, int], int] = {}  # rests that parts asked for
         self._spent: dict[str, int] = {}  # of tenants' budgets, in thousandths of retries
         self._is_resolving = False  # then nobody knows what was tried again before
+        self._unpaid: dict[str, list[tuple[int, c.Key]]] = {}  # by tenant: who waits for a retry
         self._is_unsure = False  # what the budgets are, in this entry
 
     def restored(self, state: State) -> None:
@@ -60,7 +64,11 @@ class Tries:
         self._redriven = {row.key: None for row in state.open_rows() if row.is_redriven}
         self._jobs = {name: record.job for name, record in state.jobs.items()}
         self._asked_ms.clear()
+        self._take_over_budgets(state)
+
+    def _take_over_budgets(self, state: State) -> None:
         self._spent = dict(state.budgets)
+        self._unpaid = {tenant: [*mine] for tenant, mine in state.unpaid.items()}
 
     def read(self, state: State, outcome: Outcome) -> None:
         """Read an entry that was accepted."""
@@ -74,6 +82,9 @@ class Tries:
         for row in ended:
             is_last = last[(row.job, row.scheduled_s, row.trigger)] is row
             self._ended(state, row, is_last=is_last)
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            for begun in _accepted(command, result) if isinstance(command, c.Begin) else ():
+                self._wait_no_more(begun.key)
         self._compare_budgets(state)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
@@ -90,7 +101,8 @@ class Tries:
 
     def _listen(self, state: State, outcome: Outcome) -> None:
         """What is said in an entry that counts for the ends in it."""
-        self._is_unsure = any(isinstance(command, p.SetLimits) for command in outcome.commands)
+        unsure = p.SetLimits | p.ForgetDebts | c.ResetClock
+        self._is_unsure = any(isinstance(command, unsure) for command in outcome.commands)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Cancel):
                 self._cancelled.update((item.key, None) for item in _accepted(command, result))
@@ -123,16 +135,18 @@ class Tries:
         key = (record.number, row.scheduled_s, row.trigger)
         is_cancelled = key in self._cancelled
         self._cancelled.pop(key, None)
+        self._wait_no_more(key)
         job = record.job if record.task else self._jobs[row.job]
         again, dead = self._expected(key, row, job, is_cancelled=is_cancelled)
         tenant, _ = split_job_name(row.job)
         if row.state is LaunchState.SUCCEEDED:
             self._spent[tenant] = max(0, self._spent.get(tenant, 0) - SUCCESS_MILLI)
+            self._release(state, tenant)
         if True in again and row.state is FAILED:
             if not is_last:
                 self._is_unsure = True
             elif False not in again or key in state.due:
-                again, dead = self._pay(state, tenant, again, dead)
+                again, dead = self._pay(state, tenant, (key, row, job), (again, dead))
         if not is_last:
             return  # what followed is over as well: its job was removed, say
         told = f"{row.job}@{row.scheduled_s}#{row.attempt} {row.state.label} {row.reason.label}"
@@ -200,25 +214,51 @@ class Tries:
     # ---- budgets
 
     def _pay(
-        self, state: State, tenant: str, again: Answers, dead: Answers
-    ) -> tuple[Answers, Answers]:
-        """A retry costs, where its tenant has a budget; without one it is dead instead."""
+        self, state: State, tenant: str, failed: tuple[c.Key, Row, Job | None], answers: Two
+    ) -> Two:
+        """A retry costs, where its tenant has a budget; without one it waits for one."""
+        key, row, job = failed
+        if not self._is_unsure and job is not None and not self._pays(state, tenant):
+            rested_ms = row.ended_at_ms + self._drawn_ms(state, key, row, job)
+            insort(self._unpaid.setdefault(tenant, []), (max(rested_ms, 1), key))
+        return answers
+
+    def _drawn_ms(self, state: State, key: c.Key, row: Row, job: Job) -> int:
+        """Its rest. Where it lies in the tenth above the shortest is the hash's matter, no rule."""
+        shortest_ms, longest_ms = self._rest_ms(key, row, job)
+        if shortest_ms == longest_ms:
+            return shortest_ms
+        name = f"{state.launch_name(key)}#{row.attempt}"
+        return min(max(backoff_ms(job.retry, self._failed[key], name), shortest_ms), longest_ms)
+
+    def _pays(self, state: State, tenant: str) -> bool:
         limits = state.limits.get((tenant, "", -1)) or state.limits.get(("*", "", -1))
-        if self._is_unsure:
-            return EITHER, EITHER
         if limits is None or not limits.retry_budget:
-            return again, dead
+            return True
         spent = self._spent.get(tenant, 0) + RETRY_MILLI
         if spent > limits.retry_budget * RETRY_MILLI:
-            return NEVER, ALWAYS
+            return False
         self._spent[tenant] = spent
-        return again, dead
+        return True
+
+    def _release(self, state: State, tenant: str) -> None:
+        """Whoever waits for a retry goes on, as far as there are any."""
+        waiting = self._unpaid.get(tenant, [])
+        while waiting and self._pays(state, tenant):
+            del waiting[0]
+
+    def _wait_no_more(self, key: c.Key) -> None:
+        for waiting in self._unpaid.values():
+            waiting[:] = [one for one in waiting if one[1] != key]
 
     def _compare_budgets(self, state: State) -> None:
         mine = {tenant: spent for tenant, spent in self._spent.items() if spent}
         if not self._is_unsure and mine != state.budgets:
             self._accuse("r", f"tenants have spent {state.budgets} of their budgets, not {mine}")
-        self._spent = dict(state.budgets)
+        waiting = {tenant: some for tenant, some in self._unpaid.items() if some}
+        if not self._is_unsure and waiting != state.unpaid:
+            self._accuse("r", f"for a retry wait {state.unpaid}, and should {waiting}")
+        self._take_over_budgets(state)
 
     def compare(self, state: State) -> None:
         """At the end: the dead letters are those that there have to be."""
