@@ -1,15 +1,17 @@
 """Audit of launches: the attempts of one, each between its log points, and those of one job against
 each other.
 
-Pure. Of one launch all that is compared are log indexes, which no clock can falsify. Whether two
-launches ran at the same time is judged by the executors' times, whose clocks differ; so two of
-which the log proves that one ended before the other was begun never count as overlapping. A lost
-launch counts as running until it was given up.
+Pure. Of one launch all that is compared are log indexes, which no clock can falsify, and whether it
+started before its time by more than clocks may differ. Whether two launches ran at the same time is
+judged by the executors' times, whose clocks differ; so two of which the log proves that one ended
+before the other was begun never count as overlapping. A lost launch counts as running until it was
+given up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from cron.history.audited import AuditedJob, Finding, FindingKind, is_put_off, is_recalled
 from cron.job import Overlap
@@ -19,6 +21,8 @@ from cron.state.rows import Row, RowKind
 from launcher.protocol.names import LaunchName, format_time
 from launcher.protocol.status import Reason
 
+EARLY_MS: Final = 20_000
+"""What a leader may be ahead of the other replicas, and an executor behind it (rule R10)."""
 _BEGAN = ACTIVE | {LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.LOST}
 _STARTED = frozenset({LaunchState.LAUNCHED, LaunchState.SUCCEEDED})
 _RETRIED = frozenset({LaunchState.LOST, LaunchState.FAILED})
@@ -26,13 +30,30 @@ _RETRIED = frozenset({LaunchState.LOST, LaunchState.FAILED})
 Violation = tuple[FindingKind, str]
 
 
-def audit_launch(name: LaunchName, ended: list[Row], open_rows: list[Row]) -> Iterator[Finding]:
+def audit_launch(
+    name: LaunchName, ended: list[Row], open_rows: list[Row], reset_index: int = 0
+) -> Iterator[Finding]:
     """Yield what is wrong with one launch.
 
     `ended` are its ENDED rows in log order, before them the RANGE row that contains it, if any.
+    Times of what began up to `reset_index` prove nothing.
     """
     for kind, message in _violations(ended, open_rows):
         yield Finding(name.job, name.scheduled_s, kind, f"{name}: {message}")
+    for row in (*ended, *open_rows):
+        if is_early(row, reset_index):
+            early_s = row.scheduled_s - row.started_ms // 1000
+            text = f"attempt {row.attempt} started {early_s} s before its scheduled time"
+            text = f"{name}: {text}: these may be the times of another launch"
+            yield Finding(name.job, name.scheduled_s, FindingKind.EARLY, text)
+
+
+def is_early(row: Row, reset_index: int = 0) -> bool:
+    """Whether a launch started before its scheduled time, by more than clocks may differ: nothing
+    is ordered before its time, so its executor's report was about something else. Times of what
+    began up to `reset_index`, where the cell's time was set back, prove nothing."""
+    is_ahead = 0 < row.started_ms < row.scheduled_s * 1000 - EARLY_MS
+    return is_ahead and row.begun_index > reset_index
 
 
 def _violations(ended: list[Row], open_rows: list[Row]) -> Iterator[Violation]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from cron.history.attempts import audit_launch, audit_overlaps
+from cron.history.attempts import audit_launch, audit_overlaps, is_early
 from cron.history.audited import AuditedJob, Finding, FindingKind, is_recalled
 from cron.job import Overlap
 from cron.launch_state import LaunchState
@@ -88,6 +88,7 @@ class _Walk:
             and row.state in _RAN
             and 0 < row.begun_index <= row.launched_index <= row.ended_index
             and not self._ranges_over(at_s)
+            and not is_early(row)
         )
         if is_plain:
             self._next_s = next(self._instants, None)
@@ -119,7 +120,8 @@ class _Walk:
             if trigger == 0:
                 ended = around + ended
             still_open = [row for row in mine if row.kind is RowKind.OPEN]
-            yield from audit_launch(LaunchName(self._job.name, at_s, trigger), ended, still_open)
+            name, reset_index = LaunchName(self._job.name, at_s, trigger), self._job.reset_index
+            yield from audit_launch(name, ended, still_open, reset_index)
 
     def _covered(self, at_s: int, *, has_launch: bool) -> Iterator[Finding]:
         ranges = len(self._ranges_over(at_s))

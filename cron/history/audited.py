@@ -38,6 +38,8 @@ class AuditedJob(msgspec.Struct, frozen=True):
 
     `horizon_s`: every instant up to it must have its row, none after it may have one. Of instants
     up to `forgotten_s` the schedules are not known any more. `paused` is why it does not run now.
+    Times of what began up to `reset_index`, where the cell's time was set back, are those of a
+    wrong clock.
     """
 
     name: str
@@ -45,6 +47,7 @@ class AuditedJob(msgspec.Struct, frozen=True):
     horizon_s: int
     forgotten_s: int = 0
     paused: Paused | None = None
+    reset_index: int = 0
 
     def unreadable(self, after_s: int, until_s: int) -> str:
         """Return why the instants of a period cannot be known here, "" if they can."""
@@ -138,6 +141,7 @@ class FindingKind(StrEnum):
     BEYOND_HORIZON = "beyond-horizon"
     WRONG_COUNT = "wrong-count"
     LOG_POINT = "log-point"
+    EARLY = "early"
     ATTEMPTS_AT_ONCE = "attempts-at-once"
     OVERLAP = "overlap"
     # Notes:

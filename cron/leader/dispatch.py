@@ -16,7 +16,7 @@ import msgspec
 from cron.errors import InvariantViolated
 from cron.failpoints import hit
 from cron.launch_state import ACTIVE, LaunchState
-from cron.scheduler.reports import Source
+from cron.scheduler.reports import Source, kill_order
 from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.codec import encode_work
@@ -101,7 +101,7 @@ class Dispatcher:
     def _kill(self, state: State, launch: LaunchRow) -> None:
         """Order the end of each part of an attempt whose Cancel is committed (rule R8)."""
         for start in launch.starts():
-            record, kill = state.executors.get(start.executor), kill_of(launch, start)
+            record, kill = state.executors.get(start.executor), kill_of(state, launch, start)
             if record is not None and kill is not None:
                 self._pool.order(record.executor, record.ledger, kills=[kill])
 
@@ -183,12 +183,12 @@ def reports_any(command: c.Command, *states: LaunchState) -> bool:
     return any(one in states for one in of_rows) or any(end.state in states for _, _, end in items)
 
 
-def kill_of(launch: LaunchRow, start: Part) -> KillOrder | None:
+def kill_of(state: State, launch: LaunchRow, start: Part) -> KillOrder | None:
     """Return the order to end a part of an attempt whose Cancel is committed (rule R8), else None.
     State gives a row below 0 to a part whose row is unknown; its executor knows none."""
     if launch.cancel is Reason.NONE or start.row < 0:
         return None
-    return KillOrder(launch.begun_index, start.row, launch.cancel)
+    return kill_order(state, launch, start)
 
 
 def rows_in(batch: Batch, state: LaunchState) -> list[int]:

@@ -126,7 +126,7 @@ class Settler:
                 launch = batch.detailed.get(row)
                 start = launch.start_on(batch.executor) if launch is not None else None
                 if kills_again and launch is not None and start is not None:
-                    kill = kill_of(launch, start)
+                    kill = kill_of(state, launch, start)
                     kills += [kill] if kill is not None else []
                 is_begun = launch is None or (start is not None and start.state is BEGUN)
                 if row < 0 or row in unsent or not is_begun:

@@ -162,7 +162,7 @@ def _of_open(
         if start.state is BEGUN:
             into.items.append((key, attempt, _ended(part, fact)))
         if launch.cancel is not NONE:
-            into.kills.append(KillOrder(fact.index, fact.row, launch.cancel))
+            into.kills.append(kill_order(state, launch, start))
         return
     if fact.status is Status.UNKNOWN:
         if start.state is BEGUN:
@@ -190,8 +190,17 @@ def _ended(part: int, fact: RowReport) -> Part:
 
 def fence_order(state: State, launch: LaunchRow, start: Part) -> FenceOrder:
     """Return the order to fence a part of an attempt: to leave a tombstone for it."""
-    name = AttemptName(state.launch_name(launch.key), launch.attempt, start.number)
-    return FenceOrder(launch.begun_index, start.row, name)
+    return FenceOrder(launch.begun_index, start.row, _name_of(state, launch, start))
+
+
+def kill_order(state: State, launch: LaunchRow, start: Part) -> KillOrder:
+    """Return the order to end a part of an attempt, for the reason of its Cancel."""
+    name = _name_of(state, launch, start)
+    return KillOrder(launch.begun_index, start.row, launch.cancel, name)
+
+
+def _name_of(state: State, launch: LaunchRow, start: Part) -> AttemptName:
+    return AttemptName(state.launch_name(launch.key), launch.attempt, start.number)
 
 
 def source_of(record: ExecutorRecord) -> Source:

@@ -121,6 +121,8 @@ async def _audit_job(
     """Audit one job, window by window: its history may be longer than one look can take. Return
     whether the time of the audit was enough for it."""
     state, audited = replica.state, audited_job(record)
+    if state.resets:
+        audited = msgspec.structs.replace(audited, reset_index=state.resets[-1].index)
     open_rows, index = [row_of(state, row) for row in state.open_of(record).values()], state.index
     if audited.forgotten_s > since_s:
         tally.forgotten_s = max(tally.forgotten_s, _unproven_s(state, audited.forgotten_s))

@@ -150,10 +150,11 @@ async def audit_tasks(
         tasks = [one for one in tasks if one.at_ms // 1000 > since_s]
         still_open = {one.number: list(_open_rows(state, one)) for one in tasks}
         rows = await replica.row_store.of_launches([launch_of(one) for one in tasks])
+        reset_index = state.resets[-1].index if state.resets else 0
         for task in tasks:
             mine = [one for one in rows.get(launch_of(task), []) if one.ended_index <= index]
             census.add(task, mine)
-            found += _judge(task, mine, still_open[task.number])
+            found += _judge(task, mine, still_open[task.number], reset_index)
     return census, found
 
 
@@ -170,11 +171,13 @@ def _open_rows(state: State, task: TaskRecord) -> Iterator[Row]:
         yield from (row_of(state, row) for row in record.open.values())
 
 
-def _judge(task: TaskRecord, rows: Sequence[Row], still_open: list[Row]) -> Iterator[Violation]:
-    """Yield what is wrong with one task."""
+def _judge(
+    task: TaskRecord, rows: Sequence[Row], still_open: list[Row], reset_index: int
+) -> Iterator[Violation]:
+    """Yield what is wrong with one task. Times of what began up to `reset_index` prove nothing."""
     name = launch_of(task)
     ended = [row for row in rows if row.kind is RowKind.ENDED]
-    for one in audit_launch(name, ended, still_open):
+    for one in audit_launch(name, ended, still_open, reset_index):
         if one.is_violation:
             yield _violation(one.job, one.scheduled_s, str(one.kind), one.message)
     if task.is_waiting and (ended or still_open):

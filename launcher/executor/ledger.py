@@ -48,7 +48,7 @@ from launcher.executor.rows import (
 from launcher.limits import DETAIL_BYTES_MAX, INVENTORY_ROWS_MAX
 from launcher.protocol.columns import differences, full, short, sums
 from launcher.protocol.orders import StartBatch
-from launcher.protocol.reports import TIMES, BatchReport, RowReport
+from launcher.protocol.reports import TIMES, BatchReport, Ordered, RowReport
 from launcher.protocol.work import Epoch
 from launcher.texts import cut
 
@@ -74,9 +74,10 @@ class Owner(_Record, tag=0):
 
 
 class EpochRaised(_Record, tag=1):
-    """The highest epoch so far."""
+    """The highest epoch so far, and up to which entry of the log rows were ordered."""
 
     epoch: Epoch
+    ordered: Ordered | None = None
 
 
 class WatermarkRaised(_Record, tag=2):
@@ -92,7 +93,7 @@ class Jobs(_Record, tag=3):
     digests: list[bytes]
 
 
-class Ordered(_Record, tag=11):
+class NewRows(_Record, tag=11):
     """New rows of a batch as they were ordered; `works` are numbers of jobs.
 
     `states` has a byte for each row, or one for all: ACCEPTED, with `rows.STARTING` for a start
@@ -101,6 +102,7 @@ class Ordered(_Record, tag=11):
 
     batch: StartBatch[int]
     states: bytes
+    mark: bytes = b""
 
 
 class Starting(_Record, tag=5):
@@ -131,7 +133,7 @@ class Workers(_Record, tag=9):
 
 
 Record = (
-    Owner | EpochRaised | WatermarkRaised | Jobs | Ordered | Starting | Changed | Acked | Workers
+    Owner | EpochRaised | WatermarkRaised | Jobs | NewRows | Starting | Changed | Acked | Workers
 )
 """Tags 6 and 7 were those of single changes, and 4 that of OLD_ROWS."""
 OLD_ROWS: Final = 4
@@ -167,9 +169,10 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The rows, the highest epoch and the watermark. `uuid` identifies this ledger. `count` is its
-    number of rows, acknowledged ones included. `newest_index` is the highest log index of a row or
-    a watermark that it has seen. Only the ledger writes these attributes."""
+    """The rows, the highest epoch, what was `ordered` last, and the watermark. `uuid` identifies
+    this ledger. `count` is its number of rows, acknowledged ones included. `newest_index` is the
+    highest log index of a row or a watermark that it has seen. Only the ledger writes these
+    attributes."""
 
     def __init__(self, path: Path, owner: str = "", *, disk: Disk | None = None) -> None:
         """Open the ledger whose journal is at `path`, or create one with a new UUID. `owner` is the
@@ -183,6 +186,7 @@ class Ledger:
         """
         self.path = path
         self.highest = Epoch()
+        self.ordered = Ordered()
         self.watermark = 0
         self.boot_id = _boot_id()
         self.is_same_boot = False
@@ -256,7 +260,7 @@ class Ledger:
         """Yield the records of a rewritten journal, in which jobs have new numbers."""
         first: list[Record] = [
             self._owner,
-            EpochRaised(self.highest),
+            EpochRaised(self.highest, self.ordered if self.ordered.index else None),
             WatermarkRaised(self.watermark),
             Workers(list(self._workers.items()), []),
         ]
@@ -291,7 +295,7 @@ class Ledger:
         )
         states = batch.states.translate(_ORDERED)
         is_alike = states.count(states[0]) == len(states)
-        found.append(Ordered(order, bytes(states[:1] if is_alike else states)))
+        found.append(NewRows(order, bytes(states[:1] if is_alike else states), batch.mark))
         if any(batch.started) or batch.states.translate(_STATUSES).count(ACCEPTED) < len(batch):
             found.append(Changed(batch.changes()))
         if batch.unacked < len(batch):
@@ -335,6 +339,18 @@ class Ledger:
         if epoch > self.highest:
             self.highest = epoch
             self._record(EpochRaised(epoch))
+
+    def note_ordered(self, ordered: Ordered) -> None:
+        """Record up to which entry of the log a leader ordered rows, if it is further than before:
+        of a later epoch, or at a higher index. Synced with the rows themselves."""
+        if (ordered.epoch, ordered.index) > (self.ordered.epoch, self.ordered.index):
+            self.ordered = ordered
+            self._record(EpochRaised(self.highest, ordered))
+
+    def _raise_again(self, record: EpochRaised) -> None:
+        self.raise_epoch(record.epoch)
+        if record.ordered is not None:
+            self.note_ordered(record.ordered)
 
     def raise_watermark(self, index: int) -> int:
         """Forget acknowledged rows begun at or below log index `index`; return how many. Never
@@ -393,7 +409,7 @@ class Ledger:
                 batch.details = {place: texts[text] for place, text in batch.details.items()}
             self._pending += self._records_of(batch)
 
-    def _insert_again(self, record: Ordered) -> None:
+    def _insert_again(self, record: NewRows) -> None:
         order, count = record.batch, len(record.batch.rows)
         if not count:
             raise ValueError(f"a batch of log index {order.index} has no rows")
@@ -408,6 +424,7 @@ class Ledger:
                 full(order.triggers, count),
                 full(order.parts, count, 1),
             ),
+            record.mark,
         )
         batch.states = bytearray(full(record.states, count))
         self.insert(batch)
@@ -422,7 +439,7 @@ class Ledger:
         )  # fmt: skip
         columns = dict(zip(_OLD_COLUMNS, became, strict=False))
         details, codes = columns.pop("details", ()), columns.pop("codes", ())
-        self._insert_again(Ordered(order, states))
+        self._insert_again(NewRows(order, states))
         batch = self.batches[index][-1]
         batch.started, batch.finished = (
             array("q", full(columns.pop(name, ()), count, is_times=True)) for name in TIMES
@@ -565,7 +582,7 @@ class Ledger:
 
 _REPLAY: Final[dict[type, Callable[[Ledger, Any], object]]] = {
     Owner: Ledger._claim,
-    EpochRaised: lambda ledger, record: ledger.raise_epoch(record.epoch),
+    EpochRaised: Ledger._raise_again,
     WatermarkRaised: lambda ledger, record: ledger.raise_watermark(record.watermark),
     Jobs: lambda ledger, record: ledger._jobs.extend(
         Job(name, digest, number)
@@ -573,7 +590,7 @@ _REPLAY: Final[dict[type, Callable[[Ledger, Any], object]]] = {
             zip(record.names, record.digests, strict=True), len(ledger._jobs)
         )
     ),
-    Ordered: Ledger._insert_again,
+    NewRows: Ledger._insert_again,
     Starting: lambda ledger, record: ledger.starting(record.index, sums(record.rows)),
     Changed: lambda ledger, record: ledger.changed(record.changes),
     Acked: lambda ledger, record: ledger.ack(record.index, sums(record.rows)),

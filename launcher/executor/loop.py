@@ -29,7 +29,13 @@ from launcher.executor.handlers.workers import Workers
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
-from launcher.executor.refusals import KILLED, LEASE_OVER, STOPPING, WAITED, WITHDRAWN
+from launcher.executor.refusals import (
+    KILLED,
+    LEASE_OVER,
+    STOPPING,
+    WAITED,
+    WITHDRAWN,
+)
 from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
@@ -38,7 +44,7 @@ from launcher.executor.rows import (
     REFUSED,
     changes_of,
 )
-from launcher.executor.rules import BadOrders, Conditions, Decisions, Works, decide
+from launcher.executor.rules import OLDER_LOG, BadOrders, Conditions, Decisions, Works, decide
 from launcher.executor.uploads import Uploads
 from launcher.failpoints import hit
 from launcher.limits import LEDGER_ROWS_MAX
@@ -181,7 +187,7 @@ class ExecutorLoop:
         groups: ControlGroups | None = None,
     ) -> None:
         self.lease = Lease()
-        self.highest = ledger.highest
+        self.highest, self.ordered = ledger.highest, ledger.ordered
         self.ledger_uuid = ledger.uuid
         self.clock_offset_ms = 0
         self.stopping = False
@@ -472,7 +478,7 @@ class ExecutorLoop:
         written = await asyncio.get_running_loop().run_in_executor(
             ledger_thread, self._write, turn, changes, conditions
         )
-        self.highest = self._ledger.highest
+        self.highest, self.ordered = self._ledger.highest, self._ledger.ordered
         if turn.spawner_died:
             await self._replace_spawner()
         self._close(over, lost)
@@ -630,6 +636,9 @@ class ExecutorLoop:
             self.workers.launches.withdraw(name, WITHDRAWN, Reason.FENCED)
         for name in written.mismatched:
             log.warning("launch.repeated", launch=name, error="with other work than before")
+        if written.contradicted:
+            (known, name), count = written.contradicted[0], len(written.contradicted)
+            log.warning("rows.contradicted", launch=name, known=known, count=count, error=OLDER_LOG)
         for sink, problem in written.bad:
             log.warning("orders.ignored", error=problem, highest=str(self.highest))
             sink.leave(problem)

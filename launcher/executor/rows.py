@@ -48,7 +48,7 @@ _RUNNING: Final = ("pids", "ticks")
 _ALIKE: Final = {0: (0,), 1: (1,)}
 """Usual columns, shared by all batches."""
 _ROW: Final = attrgetter("row")
-_ALIKE_ROWS: Final = attrgetter("index", "status", "reason", "exit_code", "detail")
+_ALIKE_ROWS: Final = attrgetter("index", "status", "reason", "exit_code", "detail", "mark")
 _REPORTED: Final = attrgetter(
     "row", "started_ms", "finished_ms", "output_bytes", "cpu_ms", "memory_peak_bytes",
     "retry_after_ms", "pid", "ticks",
@@ -57,11 +57,11 @@ _REPORTED: Final = attrgetter(
 
 def changes_of(some: Iterable[RowReport]) -> list[BatchReport]:
     """Return changes that describe rows as they are now, each row once."""
-    groups: dict[tuple[int, Status, Reason, int, str], list[RowReport]] = {}
+    groups: dict[tuple[int, Status, Reason, int, str, bytes], list[RowReport]] = {}
     for key, alike in groupby(some, key=_ALIKE_ROWS):
         groups.setdefault(key, []).extend(alike)
     changes: list[BatchReport] = []
-    for (index, status, reason, exit_code, detail), group in groups.items():
+    for (index, status, reason, exit_code, detail, mark), group in groups.items():
         numbers = list(map(_ROW, group))
         if any(map(ge, numbers, numbers[1:])):
             group = sorted({one.row: one for one in group}.values(), key=_ROW)
@@ -72,6 +72,7 @@ def changes_of(some: Iterable[RowReport]) -> list[BatchReport]:
             list(short(started, 0, is_times=True)), list(short(finished, 0, is_times=True)),
             output, detail, cpu, memory, retry,
         )  # fmt: skip
+        change.mark = mark
         if status == ACCEPTED:  # what is over has no process
             change.pids, change.ticks = pids, ticks
         changes.append(change)
@@ -95,15 +96,26 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 
 
 class Batch:
-    """Rows of the batch of log index `index`, ordered under `epoch`. `states` has a byte for each
-    row. `scheduled`, `attempts`, `triggers` and `parts` identify each row's launch, try and part;
-    they have a single value if it is the same for all rows. The other columns have values once a
-    row has started or ended. Until it is decided about an ordered batch, it has the `works` of its
-    rows, and `not_after_ms`, the ends of their windows."""
+    """Rows of the batch of log index `index`, ordered under `epoch` by a leader whose term has
+    `mark`. `states` has a byte for each row. `scheduled`, `attempts`, `triggers` and `parts`
+    identify each row's launch, try and part; they have a single value if it is the same for all
+    rows. The other columns have values once a row has started or ended. Until it is decided about
+    an ordered batch, it has the `works` of its rows, and `not_after_ms`, the ends of their
+    windows."""
 
     __slots__ = (
         *("_places", "attempts", "codes", "details", "epoch", "finished", "index", "jobs"),
-        *("not_after_ms", "parts", "rows", "scheduled", "started", "states", "triggers", "works"),
+        *(
+            "mark",
+            "not_after_ms",
+            "parts",
+            "rows",
+            "scheduled",
+            "started",
+            "states",
+            "triggers",
+            "works",
+        ),
         *SPARSE,
     )
     cpu_ms: array[int] | None
@@ -119,12 +131,14 @@ class Batch:
         rows: Sequence[int],
         jobs: list[Job],
         tries: Sequence[Sequence[int]],
+        mark: bytes = b"",
     ) -> None:
         """Create a batch of accepted rows, ascending. `tries` has the columns `scheduled`,
         `attempts`, `triggers` and `parts`, each with one value or one for each row."""
         count = len(rows)
         self.index = index
         self.epoch = epoch
+        self.mark = mark
         first = rows[0]
         is_run = rows[-1] - first == count - 1
         self.rows: Sequence[int] = range(first, first + count) if is_run else array("I", rows)
@@ -304,6 +318,7 @@ class Batch:
             status=Status(state & STATUS),
             name=self.name(place),
             epoch=self.epoch,
+            mark=self.mark,
             reason=Reason(code >> _EXIT_BITS),
             exit_code=-1 if code & _EXIT == _EXIT else code & _EXIT,
             started_ms=self.started[place],
@@ -334,6 +349,7 @@ class Batch:
                 column if len(column) == 1 else [column[place] for place in places]
                 for column in columns
             ],
+            self.mark,
         )
         batch.states = bytearray(self.states[place] for place in places)
         for name in ("started", "finished", "codes", *SPARSE):
@@ -348,7 +364,7 @@ class Batch:
         return batch
 
 
-def tombstone(index: int, row: int, name: str, epoch: str) -> Batch:
+def tombstone(index: int, row: int, name: str, epoch: str, mark: bytes = b"") -> Batch:
     """Return a batch of one row, known by its name alone.
 
     Raises:
@@ -357,9 +373,14 @@ def tombstone(index: int, row: int, name: str, epoch: str) -> Batch:
     parsed: AttemptName = parse_attempt_name(name)
     launch = parsed.launch
     tries = ([launch.scheduled_s], [parsed.attempt], [launch.trigger], [parsed.part])
-    return Batch(index, epoch, [row], [Job(launch.job)], tries)
+    return Batch(index, epoch, [row], [Job(launch.job)], tries, mark)
 
 
 def epoch_of(message: pool_pb2.Epoch) -> Epoch:
     """Return the epoch that a message carries."""
     return Epoch(message.generation, message.term, message.replica)
+
+
+def message_of(epoch: Epoch) -> pool_pb2.Epoch:
+    """Return an epoch as the stream carries it."""
+    return pool_pb2.Epoch(generation=epoch.generation, term=epoch.term, replica=epoch.replica)

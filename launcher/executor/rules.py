@@ -44,8 +44,9 @@ from launcher.executor.rows import (
     tombstone,
 )
 from launcher.protocol.columns import BadColumn, differences, full, row_numbers, sums
+from launcher.protocol.limits import MARK_BYTES_MAX, PROOF_BYTES_MAX
 from launcher.protocol.names import SCHEDULED_S_MAX, BadName, parse_job_or_task_name
-from launcher.protocol.reports import BatchReport, RowReport
+from launcher.protocol.reports import BatchReport, Ordered, RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import WorkSpec
@@ -53,6 +54,7 @@ from launcher.protocol.work import WorkSpec
 WORKS_MAX: Final = 65_536
 """Numbers that a leader may give in a stream."""
 _DECODER: Final = msgspec.msgpack.Decoder(WorkSpec)
+OLDER_LOG: Final = "the cell's log is older than this executor's journal"
 COMMANDS: Final = ""
 """The group of all commands, which have no handler."""
 ROW_MAX: Final = (1 << 32) - 1
@@ -130,8 +132,9 @@ class Decisions(msgspec.Struct):
     records as well.
 
     `changes` are rows that were refused, and `answers` are rows that were known before. `kills` has
-    names and reasons. `mismatched` are names that came with other work than before. `withdrawn` are
-    fenced names of accepted rows that may not have begun: they need not.
+    names and reasons. `mismatched` are names that came with other work than before, and
+    `contradicted` those of known rows, each with the other name that an order gave to the row.
+    `withdrawn` are fenced names of accepted rows that may not have begun: they need not.
     """
 
     changes: list[BatchReport] = []
@@ -139,6 +142,7 @@ class Decisions(msgspec.Struct):
     answers: list[RowReport] = []
     kills: list[tuple[str, int]] = []
     mismatched: list[str] = []
+    contradicted: list[tuple[str, str]] = []
     withdrawn: list[str] = []
 
 
@@ -159,27 +163,32 @@ def decide(
     epoch = epoch_of(orders.epoch)
     if epoch < ledger.highest:
         raise BadOrders(f"epoch {epoch} is older than {ledger.highest}")
-    under = sys.intern(str(epoch))
+    under, mark = sys.intern(str(epoch)), orders.mark
+    if len(mark) > MARK_BYTES_MAX or len(orders.proof) > PROOF_BYTES_MAX:
+        raise BadOrders(f"mark or proof has more than {MARK_BYTES_MAX} or {PROOF_BYTES_MAX} bytes")
     try:
         works.learn(orders.works)
-        batches = [read_batch(message, under, works) for message in orders.batches]
-        graves = [tombstone(one.index, one.row, one.name, under) for one in orders.fences]
+        batches = [read_batch(message, under, works, mark) for message in orders.batches]
+        graves = [tombstone(one.index, one.row, one.name, under, mark) for one in orders.fences]
     except (BadColumn, BadName) as error:
         raise BadOrders(str(error)) from error
     ledger.raise_epoch(epoch)
+    if batches and mark:
+        newest = max(batch.index for batch in batches)
+        ledger.note_ordered(Ordered(epoch, mark, newest, orders.proof))
     for batch in batches:
         _start(ledger, batch, conditions, into)
     for grave in graves:
         _fence(ledger, grave, into)
     for kill in orders.kills:
-        _kill(ledger, kill, into)
+        _kill(ledger, kill, mark, into)
     for ack in orders.acks:
         if ack.index in ledger.batches:
             ledger.ack(ack.index, sums(ack.rows))
     ledger.raise_watermark(orders.floor)
 
 
-def read_batch(message: pool_pb2.StartBatch, epoch: str, works: Works) -> Batch:
+def read_batch(message: pool_pb2.StartBatch, epoch: str, works: Works, mark: bytes = b"") -> Batch:
     """Return a batch of a message, with its works and the ends of its windows.
 
     Raises:
@@ -201,7 +210,7 @@ def read_batch(message: pool_pb2.StartBatch, epoch: str, works: Works) -> Batch:
         full(message.triggers, count),
         full(message.parts, count, 1),
     )
-    batch = Batch(message.index, epoch, rows, [work.job for work in known], tries)
+    batch = Batch(message.index, epoch, rows, [work.job for work in known], tries, mark)
     batch.works, batch.not_after_ms = known, full(message.not_after_ms, count, is_times=True)
     return batch
 
@@ -215,8 +224,7 @@ def _start(ledger: Ledger, batch: Batch, conditions: Conditions, into: Decisions
         # Not REFUSED: that would claim that they never ran, and the ledger may have forgotten them.
         text = f"at or below this ledger's watermark {ledger.watermark}"
         detail = f"begun at log index {batch.index}, {text}"
-        rows = (batch.rows[place] for place in new)
-        into.answers += [RowReport(batch.index, row, INTERRUPTED, detail=detail) for row in rows]
+        into.answers += [_in_doubt(batch.index, batch.rows[at], detail, batch.mark) for at in new]
         return
     if not new:
         return
@@ -233,7 +241,9 @@ def _start(ledger: Ledger, batch: Batch, conditions: Conditions, into: Decisions
         batch.states[place] = REFUSED
         refused.setdefault(detail, []).append(batch.rows[place])
     into.changes += [
-        BatchReport(batch.index, REFUSED, Reason.NONE, 0, differences(some), detail=detail)
+        BatchReport(
+            batch.index, REFUSED, Reason.NONE, 0, differences(some), detail=detail, mark=batch.mark
+        )
         for detail, some in refused.items()
     ]
     ledger.insert(batch)
@@ -242,16 +252,20 @@ def _start(ledger: Ledger, batch: Batch, conditions: Conditions, into: Decisions
 
 
 def _new(ledger: Ledger, batch: Batch, into: Decisions) -> list[int]:
-    """Answer for the rows that are known; return the places of the others."""
+    """Answer for the rows that are known; return the places of the others. A known row that an
+    order gives to another launch is no answer about that one."""
     new: list[int] = []
     for place, number in enumerate(batch.rows):
         row, job = ledger.row(batch.index, number), ledger.job(batch.index, number)
         if row is None or job is None:
             new.append(place)
             continue
-        _answer(row, into)
-        other = batch.jobs[place]
-        if job.digest and (job.digest, job.name) != (other.digest, other.name):
+        name = batch.name(place)
+        if name != row.name:
+            _contradict(row, name, batch.mark, into)
+            continue
+        _answer(row, batch.mark, into)
+        if job.digest and job.digest != batch.jobs[place].digest:
             into.mismatched.append(row.name)
     return new
 
@@ -291,7 +305,7 @@ def _admit(batch: Batch, conditions: Conditions, into: Decisions) -> dict[int, s
             states[place] = ACCEPTED | STARTING
         one = Attempt(
             batch.index, row, ACCEPTED, name=name, epoch=batch.epoch,
-            batch=batch, place=place, spec=spec, not_after_ms=not_after_ms,
+            mark=batch.mark, batch=batch, place=place, spec=spec, not_after_ms=not_after_ms,
         )  # fmt: skip
         one.is_starting = is_starting
         into.accepted.append(one)
@@ -307,24 +321,43 @@ def _fence(ledger: Ledger, grave: Batch, into: Decisions) -> None:
         ledger.insert(grave)
         into.answers.append(grave.row(0))
         return
-    _answer(row, into)
+    if row.name != grave.name(0):
+        _contradict(row, grave.name(0), grave.mark, into)
+        return
+    _answer(row, grave.mark, into)
     if row.is_pending:
         into.withdrawn.append(row.name)
 
 
-def _kill(ledger: Ledger, kill: pool_pb2.Kill, into: Decisions) -> None:
-    """Kill a row that is accepted; answer for one that is over or not known."""
+def _kill(ledger: Ledger, kill: pool_pb2.Kill, mark: bytes, into: Decisions) -> None:
+    """Kill a row that is accepted; answer for one that is over or not known. Leaders before this
+    release name no launch."""
     row = ledger.row(kill.index, kill.row)
-    if row is None:
-        into.answers.append(RowReport(kill.index, kill.row, UNKNOWN))
+    if row is None or kill.name not in ("", row.name):
+        into.answers.append(RowReport(kill.index, kill.row, UNKNOWN, mark=mark))
     elif row.status == ACCEPTED:
         reason = kill.reason if kill.reason in _REASONS else int(Reason.KILLED)
         into.kills.append((row.name, reason))
     else:
-        _answer(row, into)
+        _answer(row, mark, into)
 
 
-def _answer(row: RowReport, into: Decisions) -> None:
+def _answer(row: RowReport, mark: bytes, into: Decisions) -> None:
     # A pending row is answered once it is known whether it could be started.
     if not row.is_pending:
+        row.mark = mark  # it answers these orders, whichever it came by
         into.answers.append(row)
+
+
+def _contradict(row: RowReport, name: str, mark: bytes, into: Decisions) -> None:
+    """Answer for a launch whose row is known as that of another one: the log that gave it this
+    number does not know what this ledger was ordered. It is not started, ever, and what became of
+    it is in doubt, since nobody knows what else that log does not know."""
+    into.contradicted.append((row.name, name))
+    detail = f"row {row.row} of log index {row.index} is {row.name} here: {OLDER_LOG}"
+    into.answers.append(_in_doubt(row.index, row.row, detail, mark))
+
+
+def _in_doubt(index: int, row: int, detail: str, mark: bytes) -> RowReport:
+    """Return the answer for a row of which this ledger cannot say that it never ran."""
+    return RowReport(index, row, INTERRUPTED, detail=detail, mark=mark)

@@ -22,7 +22,7 @@ from launcher.executor.channel import StreamEnded, connect, open_channel
 from launcher.executor.ledger import Inventory, Page
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity
-from launcher.executor.rows import changes_of, epoch_of
+from launcher.executor.rows import changes_of, epoch_of, message_of
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
@@ -95,9 +95,7 @@ class LeaderStream:
             executor=config.id,
             ledger=self._executor.ledger_uuid,
             incarnation=self._incarnation,
-            highest_epoch=pool_pb2.Epoch(
-                generation=highest.generation, term=highest.term, replica=highest.replica
-            ),
+            highest_epoch=message_of(highest),
             slots=config.slots,
             host=config.host or socket.gethostname() or "unknown",
             pid=os.getpid(),
@@ -113,6 +111,16 @@ class LeaderStream:
             protocol=PROTOCOL,
             wall_ms=wall_ms(),
         )
+        ordered = self._executor.ordered
+        if ordered.index:
+            hello.ordered.CopyFrom(
+                pool_pb2.Ordered(
+                    epoch=message_of(ordered.epoch),
+                    mark=ordered.mark,
+                    index=ordered.index,
+                    proof=ordered.proof,
+                )
+            )
         for reports in messages_of(changes_of(known[:HELLO_ROWS_MAX]), HELLO_ROWS_MAX):
             hello.known.CopyFrom(reports)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(hello=hello))
@@ -385,6 +393,7 @@ def messages_of(changes: Iterable[BatchReport], rows_max: int) -> Iterator[pool_
             cpu_ms=change.cpu_ms,
             memory_peak_bytes=change.memory_peak_bytes,
             retry_after_ms=change.retry_after_ms,
+            mark=change.mark,
         )
     if count:
         yield message

@@ -14,7 +14,8 @@ ROW_BYTES: Final = 24
 """A row to start, beside its work: its columns where nothing in them is alike."""
 FENCE_BYTES: Final = 300
 """A tombstone: two numbers and the longest name."""
-KILL_BYTES: Final = 32
+KILL_BYTES: Final = 316
+"""The same, and a reason."""
 ACK_BYTES: Final = 4
 ACKS_WITHIN_MS: Final = 1_000
 """Acknowledgements wait for others, or for another order: a message for those of each entry would

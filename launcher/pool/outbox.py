@@ -109,7 +109,9 @@ class Outbox:
             kill = self._kills.popleft()
             room -= limits.KILL_BYTES
             self._bytes -= limits.KILL_BYTES
-            message.kills.add(index=kill.index, row=kill.row, reason=kill.reason)
+            message.kills.add(
+                index=kill.index, row=kill.row, reason=kill.reason, name=str(kill.name)
+            )
         while self._acks and room > 0:
             index, rows = next(iter(self._acks.items()))
             count = max(1, (room - limits.BATCH_BYTES) // limits.ACK_BYTES)

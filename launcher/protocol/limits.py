@@ -30,6 +30,10 @@ ROW_MAX: Final = (1 << 24) - 1
 """The highest number of a row in a batch; an entry of the log has no room for so many."""
 DETAIL_CHARS_MAX: Final = 2_000
 """What the operating system or a handler said about one launch; an executor sends 1 KiB."""
+MARK_BYTES_MAX: Final = 16
+"""What a leader draws for its term, or less; see `Orders.mark` in pool.proto."""
+PROOF_BYTES_MAX: Final = 32
+"""`proofs.py` makes 16."""
 EPOCH_CHARS_MAX: Final = 150
 """Two numbers of 19 digits, a replica's name of 100 characters, two dots."""
 OUTPUT_KEPT_BYTES_MAX: Final = 1 << 30

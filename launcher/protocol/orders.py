@@ -91,8 +91,10 @@ class FenceOrder(msgspec.Struct, frozen=True, gc=False):
 
 
 class KillOrder(msgspec.Struct, frozen=True, gc=False):
-    """A row to end; its Cancel is committed (rule R8)."""
+    """A row to end; its Cancel is committed (rule R8). An executor that knows the row under another
+    name kills nothing."""
 
     index: int
     row: int
     reason: Reason
+    name: AttemptName

@@ -25,6 +25,7 @@ from launcher.protocol.reports import (
     Greeting,
     GroupOffer,
     OfferedOutput,
+    Ordered,
     RowReport,
 )
 from launcher.protocol.status import Limiting, Reason, Status
@@ -110,6 +111,7 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         cpu_limiting=_limiting(hello.cpu_limiting),
         memory_limiting=_limiting(hello.memory_limiting),
         accounts=_accounts(hello.accounts) if hello.HasField("accounts") else None,
+        ordered=_parse_ordered(hello.ordered),
     )
 
 
@@ -125,6 +127,23 @@ def _accounts(said: pool_pb2.Accounts) -> Accounts:
 def _limiting(number: int) -> Limiting:
     """Return how a limit is held; a newer executor may hold it in a way that is not known here."""
     return _LIMITINGS.get(number, Limiting.UNKNOWN)
+
+
+def _parse_ordered(said: pool_pb2.Ordered) -> Ordered:
+    """Return what a Hello says of the orders that its executor had."""
+    field, epoch = "hello.ordered", said.epoch
+    if epoch.replica:
+        _part(f"{field}.epoch.replica", epoch.replica)
+    for name, value in (
+        ("epoch.generation", epoch.generation),
+        ("epoch.term", epoch.term),
+        ("index", said.index),
+    ):
+        _within(f"{field}.", name, value, 0, limits.INDEX_MAX)
+    _short(f"{field}.mark", said.mark, limits.MARK_BYTES_MAX)
+    _short(f"{field}.proof", said.proof, limits.PROOF_BYTES_MAX)
+    where = Epoch(epoch.generation, epoch.term, epoch.replica)
+    return Ordered(where, said.mark, said.index, said.proof)
 
 
 def _parse_known(message: pool_pb2.Reports) -> tuple[BatchReport, ...]:
@@ -244,8 +263,9 @@ def parse_reports(
                         _within(field, f".{part}", value, 0, high)
         except BadColumn as error:
             raise BadMessage(f"{field}.{part}", str(error)) from error
+        _short(f"{field}.mark", batch.mark, limits.MARK_BYTES_MAX)
         same = (batch.index, status, reason, batch.exit_code, rows)
-        found.append(BatchReport(*same, detail=batch.detail, **columns))
+        found.append(BatchReport(*same, detail=batch.detail, mark=batch.mark, **columns))
     return tuple(found)
 
 
@@ -348,6 +368,12 @@ def _word(field: str, text: str, chars_max: int) -> str:
         rule = f"1 to {chars_max} visible ASCII characters without blanks"
         raise BadMessage(field, f"{_shown(text)} is not {rule}")
     return text
+
+
+def _short(field: str, value: bytes, bytes_max: int) -> None:
+    """Check bytes that only their length can make wrong."""
+    if len(value) > bytes_max:
+        raise BadMessage(field, f"{len(value)} bytes are more than {bytes_max}")
 
 
 def _printable(field: str, text: str, chars_max: int) -> None:

@@ -26,7 +26,9 @@ class RowReport(msgspec.Struct, gc=False):
 
     In the inventory of a journal, `name` is the name of the row's attempt, and `epoch` the
     `GENERATION.TERM.REPLICA` that ordered the row, empty if the journal does not have it; a
-    tombstone has the index of the Begin that it forbids.
+    tombstone has the index of the Begin that it forbids. `mark` is that of the orders by which the
+    row came, or that this answers: the number of a row means another launch in a log that was set
+    back. It is empty if the leader gave none.
 
     The executor alone has the rest: `pid` is the process group of a running command, and `ticks`
     its start, in clock ticks since boot. `is_starting`: the row has a start record, so it is about
@@ -48,6 +50,7 @@ class RowReport(msgspec.Struct, gc=False):
     is_recorded: bool = True
     name: str = ""
     epoch: str = ""
+    mark: bytes = b""
     pid: int = 0
     ticks: int = 0
     is_starting: bool = False
@@ -90,6 +93,7 @@ class BatchReport(msgspec.Struct, array_like=True, gc=False):
     is_recorded: bool = True
     pids: list[int] = []
     ticks: list[int] = []
+    mark: bytes = b""
 
     def column(self, name: str) -> list[int]:
         """Return a value of a column for each row.
@@ -120,7 +124,7 @@ class BatchReport(msgspec.Struct, array_like=True, gc=False):
 
 TIMES: Final = ("started_ms", "finished_ms")
 """Columns of differences."""
-_SHARED: Final = ("index", "status", "reason", "exit_code", "detail", "is_recorded")
+_SHARED: Final = ("index", "status", "reason", "exit_code", "detail", "is_recorded", "mark")
 _COLUMNS: Final = (
     *(*TIMES, "output_bytes"),
     *("cpu_ms", "memory_peak_bytes", "retry_after_ms"),
@@ -180,6 +184,17 @@ class Accounts(msgspec.Struct, frozen=True):
         return not self.own and not self.others
 
 
+class Ordered(msgspec.Struct, frozen=True, array_like=True):
+    """Up to which entry of the log an executor was ordered to start rows: the epoch and the mark of
+    the orders, the log index of the newest Begin in them, and what the leader gave as a proof of
+    that (`proofs.py`), empty if it had no key."""
+
+    epoch: Epoch = Epoch()
+    mark: bytes = b""
+    index: int = 0
+    proof: bytes = b""
+
+
 class Greeting(msgspec.Struct, frozen=True):
     """What an executor says of itself in its Hello, validated.
 
@@ -188,7 +203,8 @@ class Greeting(msgspec.Struct, frozen=True):
     nothing. Launches may use `cpu_milli` and `memory_bytes` there together, 0 for no limit. Only an
     executor that `knows_secrets` gives commands the secrets that their jobs name; an older one
     would start them without. `cpu_limiting` and `memory_limiting` say how commands are kept within
-    what they declare. `accounts` is None where an older executor does not say it.
+    what they declare. `accounts` is None where an older executor does not say it. `ordered` is
+    what it says of the orders that it had.
     """
 
     executor: str
@@ -209,3 +225,4 @@ class Greeting(msgspec.Struct, frozen=True):
     cpu_limiting: Limiting = Limiting.UNKNOWN
     memory_limiting: Limiting = Limiting.UNKNOWN
     accounts: Accounts | None = None
+    ordered: Ordered = Ordered()

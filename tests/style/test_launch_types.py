@@ -48,6 +48,7 @@ BESIDE: Final = {
         "is_recorded": "the leader itself says what no executor can",
         "pid": "of its host alone",
         "ticks": "of its host alone",
+        "mark": "that of its batch on the stream",
         "is_starting": "the executor's alone",
         "acked": "the executor's alone",
     },

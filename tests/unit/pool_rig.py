@@ -72,7 +72,7 @@ def fence(number: int) -> FenceOrder:
 
 
 def kill(number: int, reason: Reason = Reason.KILLED) -> KillOrder:
-    return KillOrder(100 + number, 0, reason)
+    return KillOrder(100 + number, 0, reason, attempt(number))
 
 
 def place(number: int) -> BatchRows:

@@ -17,6 +17,7 @@ from launcher.executor.lease import Lease
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.stream import LeaderStream
 from launcher.pool.events import HeartbeatReceived, Joined
+from launcher.protocol.reports import Ordered
 from launcher.protocol.status import Limiting
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -38,6 +39,7 @@ class IdleExecutorLoop:
         self.knows_secrets = False
         self.limiting = Limiting.NONE, Limiting.NONE
         self.highest = highest
+        self.ordered = Ordered()
         self.running = 0
         self.lease = Lease()
         self.is_full = False

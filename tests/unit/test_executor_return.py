@@ -19,7 +19,7 @@ from launcher.executor.stream import LeaderStream, StreamEnded
 from launcher.pool.events import HeartbeatReceived, Joined, Offered
 from launcher.pool.pool import Pool
 from launcher.protocol import limits
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import GroupOffer, Ordered
 from launcher.protocol.status import Limiting
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -40,6 +40,7 @@ class IdleExecutorLoop:
         self.knows_secrets = False
         self.limiting = Limiting.NONE, Limiting.NONE
         self.highest = Epoch(0, 0, "")
+        self.ordered = Ordered()
         self.running = 0
         self.lease = Lease()
         self.is_full = False

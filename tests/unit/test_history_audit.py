@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cron.history.audit import audit
@@ -104,7 +105,7 @@ def test_nothing_is_expected_outside_the_period_the_horizon_and_the_revisions() 
         open_row(60, 0, 1, S.BEGUN),
         open_row(60, 0, 0, S.BEGUN, begun_index=5),
         open_row(60, 0, 1, S.LAUNCHED, begun_index=5),
-        open_row(60, 0, 1, S.BEGUN, begun_index=5, started_ms=1),
+        open_row(60, 0, 1, S.BEGUN, begun_index=5, started_ms=60_001),
         open_row(60, 0, 1, S.LAUNCHED, begun_index=5, launched_index=4),
     ],
 )
@@ -209,3 +210,24 @@ def test_each_revision_is_judged_by_its_own_schedule() -> None:
     assert find(rows, of=changed, until_s=400) == []
     assert [f.scheduled_s for f in find([], of=changed, until_s=400)] == [60, 120, 150, 200, 360]
     assert kinds(find([*rows, ran(180, 900)], of=changed, until_s=400)) == [K.NO_INSTANT]
+
+
+def test_a_start_before_the_scheduled_time_is_found() -> None:
+    # Its executor answered with the times of another launch (a log that was set back).
+    (found,) = find([ran(60, 1, started_ms=30_000)], until_s=60)
+    assert (found.kind, found.is_violation) == (K.EARLY, True)
+    assert "started 30 s before its scheduled time" in found.message
+    again = ran(60, 1, started_ms=30_000, kind=RowKind.OPEN, state=S.LAUNCHED)
+    assert kinds(find([], [again], until_s=60)) == [K.EARLY]
+
+
+def test_a_start_that_is_early_by_as_much_as_clocks_may_differ_is_fine() -> None:
+    assert find([ran(60, 1, started_ms=40_000)], until_s=60) == []
+
+
+def test_times_before_the_cells_clock_was_set_back_prove_nothing() -> None:
+    early = ran(60, 5, started_ms=30_000)
+    was_reset = msgspec.structs.replace(job(), reset_index=5)
+    assert find([early], of=was_reset, until_s=60) == []
+    since = msgspec.structs.replace(job(), reset_index=4)
+    assert kinds(find([early], of=since, until_s=60)) == [K.EARLY]

@@ -279,6 +279,7 @@ class Hello(google.protobuf.message.Message):
     CPU_LIMITING_FIELD_NUMBER: builtins.int
     MEMORY_LIMITING_FIELD_NUMBER: builtins.int
     ACCOUNTS_FIELD_NUMBER: builtins.int
+    ORDERED_FIELD_NUMBER: builtins.int
     cell: builtins.str
     executor: builtins.str
     """the executor's id, unique in the cell"""
@@ -320,6 +321,10 @@ class Hello(google.protobuf.message.Message):
     def accounts(self) -> global___Accounts:
         """as which commands run; not set by older executors"""
 
+    @property
+    def ordered(self) -> global___Ordered:
+        """the newest entry that a leader ordered it to start rows of"""
+
     def __init__(
         self,
         *,
@@ -343,9 +348,10 @@ class Hello(google.protobuf.message.Message):
         cpu_limiting: global___Limiting.ValueType = ...,
         memory_limiting: global___Limiting.ValueType = ...,
         accounts: global___Accounts | None = ...,
+        ordered: global___Ordered | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["accounts", b"accounts", "highest_epoch", b"highest_epoch", "known", b"known"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "can_inventory", b"can_inventory", "cell", b"cell", "cpu_limiting", b"cpu_limiting", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "knows_secrets", b"knows_secrets", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "memory_limiting", b"memory_limiting", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["accounts", b"accounts", "highest_epoch", b"highest_epoch", "known", b"known", "ordered", b"ordered"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "can_inventory", b"can_inventory", "cell", b"cell", "cpu_limiting", b"cpu_limiting", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "knows_secrets", b"knows_secrets", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "memory_limiting", b"memory_limiting", "ordered", b"ordered", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
 
@@ -372,6 +378,41 @@ class Accounts(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["others", b"others", "own", b"own"]) -> None: ...
 
 global___Accounts = Accounts
+
+@typing.final
+class Ordered(google.protobuf.message.Message):
+    """Which entry of the log an executor was ordered to start rows of, and the leader's proof of that:
+    a log that lacks the entry is older than the orders that were given by it.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: builtins.int
+    MARK_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
+    mark: builtins.bytes
+    """Orders.mark"""
+    index: builtins.int
+    """of the Begin"""
+    proof: builtins.bytes
+    """Orders.proof"""
+    @property
+    def epoch(self) -> global___Epoch:
+        """of the order"""
+
+    def __init__(
+        self,
+        *,
+        epoch: global___Epoch | None = ...,
+        mark: builtins.bytes = ...,
+        index: builtins.int = ...,
+        proof: builtins.bytes = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "index", b"index", "mark", b"mark", "proof", b"proof"]) -> None: ...
+
+global___Ordered = Ordered
 
 @typing.final
 class Offers(google.protobuf.message.Message):
@@ -551,12 +592,17 @@ class BatchReport(google.protobuf.message.Message):
     CPU_MS_FIELD_NUMBER: builtins.int
     MEMORY_PEAK_BYTES_FIELD_NUMBER: builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: builtins.int
+    MARK_FIELD_NUMBER: builtins.int
     index: builtins.int
     status: global___Status.ValueType
     reason: builtins.int
     exit_code: builtins.int
     detail: builtins.str
     """for people, the same of all rows"""
+    mark: builtins.bytes
+    """Orders.mark of the message that ordered these rows, or asked for this answer; empty where the
+    leader gave none. The numbers of rows mean other launches in a log that was set back.
+    """
     @property
     def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """differences"""
@@ -598,8 +644,9 @@ class BatchReport(google.protobuf.message.Message):
         cpu_ms: collections.abc.Iterable[builtins.int] | None = ...,
         memory_peak_bytes: collections.abc.Iterable[builtins.int] | None = ...,
         retry_after_ms: collections.abc.Iterable[builtins.int] | None = ...,
+        mark: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "exit_code", b"exit_code", "finished_ms", b"finished_ms", "index", b"index", "memory_peak_bytes", b"memory_peak_bytes", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "rows", b"rows", "started_ms", b"started_ms", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "exit_code", b"exit_code", "finished_ms", b"finished_ms", "index", b"index", "mark", b"mark", "memory_peak_bytes", b"memory_peak_bytes", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "rows", b"rows", "started_ms", b"started_ms", "status", b"status"]) -> None: ...
 
 global___BatchReport = BatchReport
 
@@ -877,8 +924,14 @@ class Orders(google.protobuf.message.Message):
     KILLS_FIELD_NUMBER: builtins.int
     ACKS_FIELD_NUMBER: builtins.int
     FLOOR_FIELD_NUMBER: builtins.int
+    MARK_FIELD_NUMBER: builtins.int
+    PROOF_FIELD_NUMBER: builtins.int
     floor: builtins.int
     """rule R4: rows begun at or below this log index may be forgotten"""
+    mark: builtins.bytes
+    """random, of the leader's term; empty where the log has none"""
+    proof: builtins.bytes
+    """that this executor was ordered rows of the highest batch in here"""
     @property
     def epoch(self) -> global___Epoch: ...
     @property
@@ -907,9 +960,11 @@ class Orders(google.protobuf.message.Message):
         kills: collections.abc.Iterable[global___Kill] | None = ...,
         acks: collections.abc.Iterable[global___Ack] | None = ...,
         floor: builtins.int = ...,
+        mark: builtins.bytes = ...,
+        proof: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acks", b"acks", "batches", b"batches", "epoch", b"epoch", "fences", b"fences", "floor", b"floor", "kills", b"kills", "works", b"works"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acks", b"acks", "batches", b"batches", "epoch", b"epoch", "fences", b"fences", "floor", b"floor", "kills", b"kills", "mark", b"mark", "proof", b"proof", "works", b"works"]) -> None: ...
 
 global___Orders = Orders
 
@@ -944,7 +999,7 @@ global___Work = Work
 @typing.final
 class StartBatch(google.protobuf.message.Message):
     """Rows of one batch to start, each once. A batch may come in several of these, and rows of it
-    again. At or below the floor they are refused. A work's number that this stream has not given is
+    again; a row that the executor has under another name is answered as INTERRUPTED. At or below the floor they are refused. A work's number that this stream has not given is
     an error that ends the stream.
     """
 
@@ -1033,17 +1088,21 @@ class Kill(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     INDEX_FIELD_NUMBER: builtins.int
     ROW_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     reason: builtins.int
     index: builtins.int
     row: builtins.int
+    name: builtins.str
+    """of the row's attempt: another one is not killed"""
     def __init__(
         self,
         *,
         reason: builtins.int = ...,
         index: builtins.int = ...,
         row: builtins.int = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["index", b"index", "reason", b"reason", "row", b"row"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "name", b"name", "reason", b"reason", "row", b"row"]) -> None: ...
 
 global___Kill = Kill
 
