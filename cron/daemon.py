@@ -51,7 +51,7 @@ from cron.certs.expiry import watch_expiry
 from cron.certs.revoked import watch_revoked
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
-from cron.errors import ConfigError, CronError, NotLeader, TooNew, TooOld, Unavailable
+from cron.errors import ConfigError, CronError, TooNew, TooOld, Unavailable
 from cron.fresh import FreshStart, has_log, keep
 from cron.garbage import Garbage
 from cron.history.store import RowStore
@@ -401,10 +401,10 @@ class Daemon:
             elsewhere=self._who_knows_roles,
         )
 
-    def _who_knows_roles(self) -> NotLeader | None:
+    def _who_knows_roles(self) -> CronError | None:
         """Return whom to ask about a role that this replica does not know; None where it leads, and
         has applied all that was granted before."""
-        return NotLeader(self._leader_address()) if self._leader.epoch is None else None
+        return self._leader.elsewhere()
 
     def _certificate_ends_s(self) -> tuple[int, int]:
         if self._credentials is None:

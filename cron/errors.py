@@ -242,6 +242,12 @@ class NotLeader(Unavailable):
         self.leader = leader
 
 
+class OldDisk(Unavailable):
+    """The leader's log lacks what executors were ordered: a replica's disk was set back."""
+
+    __slots__ = ()
+
+
 class NoQuorum(Unavailable):
     """No leader has a majority."""
 

@@ -32,7 +32,7 @@ from cron.access import (
 )
 from cron.api.checks import checked
 from cron.api.rpc import Request, Rpc, Where
-from cron.errors import NotAllowed, NotAuthenticated, NotLeader
+from cron.errors import CronError, NotAllowed, NotAuthenticated
 from launcher.identity import PERSON, REPLICA, Identity
 
 _BEARER: Final = re.compile(r"bearer +(\S+) *", re.IGNORECASE | re.ASCII)
@@ -83,7 +83,7 @@ class Admission:
         wall_ms: Callable[[], int],
         *,
         is_open: bool,
-        elsewhere: Callable[[], NotLeader | None] = lambda: None,
+        elsewhere: Callable[[], CronError | None] = lambda: None,
     ) -> None:
         self._cell = cell
         self._rules = rules

@@ -171,6 +171,8 @@ class StatusRequest(Request, frozen=True, kw_only=True):
 
 UNREACHABLE: Final = "unreachable"
 LEARNER: Final = "learner"
+OUTDATED: Final = "outdated"
+"""It leads the log, which is older than what executors were ordered: it launches nothing."""
 WAITING: Final = "waiting"
 """Its disk has no room: it takes no part, and says so."""
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from cron.api.members import LEARNER, UNREACHABLE, WAITING, StatusRow
+from cron.api.members import LEARNER, OUTDATED, UNREACHABLE, WAITING, StatusRow
 from cron.cli import render
 
 _SILENT: Final = ("", UNREACHABLE)
@@ -36,6 +36,8 @@ def verdict_of(rows: Sequence[StatusRow]) -> Verdict:
         why = f"no leader: {said}, {needed} are needed"
         if len(answering) >= needed:
             why = f"no leader yet: {said}, and elect one"
+        if outdated := next((row for row in replicas if row.role == OUTDATED), None):
+            why = f"no leader: {outdated.note}"
         full = [f"{row.id} {row.note}" for row in replicas if row.role == WAITING]
         return Verdict(False, "; ".join([why, *full, "nothing is launched"]))
     faults = [*_of_replicas(replicas), *_of_executors(rows)]

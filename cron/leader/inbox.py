@@ -270,6 +270,16 @@ class Inbox:
                     index=index,
                     error=f"nothing was begun at that log index, of which it reports row {row}",
                 )
+            if digested.contradicted:
+                index, row = digested.contradicted[0]
+                _log.warning(
+                    "reports.contradicted",
+                    executor=source[0],
+                    count=len(digested.contradicted),
+                    index=index,
+                    error=f"it has row {row} from orders that this log does not have",
+                    hint="a replica's disk was set back: see docs/backup.md",
+                )
             for end, place in digested.ended_at.items():
                 self._ending[end] = (source, *place)
             commands += digested.commands()

@@ -24,7 +24,7 @@ from consensus.leadership import Freshness, Leadership
 from consensus.log import ReplicatedLog
 from cron.api.reading import HINT as STALE_HINT
 from cron.clock import Clock
-from cron.errors import LimitExceeded, NotNow, Unavailable
+from cron.errors import CronError, LimitExceeded, NotNow, Unavailable
 from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.launch_state import LaunchState
@@ -34,7 +34,8 @@ from cron.leader.dispatch import Dispatcher, reports_any
 from cron.leader.executors import Executors
 from cron.leader.far_tasks import FarTaskLoop, TaskFiles
 from cron.leader.inbox import Inbox
-from cron.leader.overload import Overload, behind_text
+from cron.leader.older_log import OlderLog
+from cron.leader.overload import Overload, behind_text, held_text
 from cron.leader.requests import (
     Build,
     Change,
@@ -67,6 +68,7 @@ from cron.state.pool import Drain
 from cron.state.state import State
 from launcher.pool.events import Event
 from launcher.pool.pool import Pool
+from launcher.protocol.reports import Greeting
 from launcher.protocol.work import Epoch
 
 _log = structlog.get_logger()
@@ -160,6 +162,8 @@ class Leader:
         self._late = Bucket(1000 * settings.late_per_second, clock.mono_ms())
         self.pace = TurnPace()
         self.overload = Overload(log.replica)
+        self.older_log = OlderLog(log.replica)
+        pool.on_greeting = self._greeted
         applier.subscribe(self._applied)
         log.subscribe(self._on_leadership)
 
@@ -178,6 +182,8 @@ class Leader:
                 await leader_term
 
     def _on_leadership(self, leadership: Leadership) -> None:
+        if leadership.leads and self.older_log.in_term(leadership.term):
+            return  # it has ended already, and nothing in this log can mend it
         if leadership.leads and self._leader_term is None:
             self._term_number = leadership.term
             self._leader_term = asyncio.get_running_loop().create_task(
@@ -228,6 +234,7 @@ class Leader:
         try:
             epoch = await self._claim(term)
             self.pool.open(epoch)
+            self.older_log.prove_orders(self.pool, self._applier.state)
             self.executors.grant_all()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._answer_beats(), name="leases")
@@ -255,7 +262,8 @@ class Leader:
         hit("before-claim")
         generation = self._applier.state.epoch.generation or 1
         epoch = Epoch(generation, term, self._replica)
-        entry = encode_entry(self.now_ms(), epoch, (self._about,))
+        about = self.older_log.claim(self._applier.state, self._about)
+        entry = encode_entry(self.now_ms(), epoch, (about,))
         applied = await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
         outcome: Outcome = applied.outcome
         if outcome.verdict is not Verdict.ACCEPTED and self._applier.state.epoch != epoch:
@@ -298,7 +306,8 @@ class Leader:
         epoch, shared = self.epoch, self.shared_format()
         if epoch is not None and shared > state.format:
             # An entry of its own: other commands were made for the format before.
-            await self._commit(epoch, [c.RaiseFormat(shared)], [], now_ms)
+            await self._commit(epoch, [self.older_log.raising(state, shared)], [], now_ms)
+            self.older_log.prove_orders(self.pool, state)
             return
         commands = self._gather(now_ms)
         changes = [] if self._owes_plan else self.changes.take(state, now_ms)
@@ -450,14 +459,7 @@ class Leader:
     @property
     def held_note(self) -> str:
         """The jobs whose instants get no rows from this leader, and why; "" if there are none."""
-        if self.epoch is None or not self._held:
-            return ""
-        known = self._applier.state.by_number  # one may be removed and forgotten since the turn
-        held = [(known[number].name, why) for number, why in self._held.items() if number in known]
-        if not held:
-            return ""
-        (name, why), more = held[0], f" and {len(held) - 1} more" if len(held) > 1 else ""
-        return f"holds {name}{more}: {why}"
+        return held_text(self._applier.state, self._held if self.epoch is not None else {})
 
     def behind(self) -> dict[tuple[str, int, str], int]:
         """Return how many jobs wait for rows in lines that are behind, by pool, priority and
@@ -619,6 +621,17 @@ class Leader:
         """The queues, while this replica leads, else None."""
         return self.indexes.queues if self.epoch is not None else None
 
+    def _greeted(self, greeting: Greeting) -> None:
+        if self.epoch is not None and self.older_log.look(self.state, greeting, self.epoch):
+            self._step_down("its log is old")
+
+    def elsewhere(self) -> CronError | None:
+        """Return the error of a replica that does not lead, None for one that does."""
+        if self.epoch is not None:
+            return None
+        outdated = self.older_log.error(self._log.leadership.term)
+        return outdated or NotTheLeader(self.leader_address())
+
     def on_event(self, event: Event) -> None:
         """Receive an event of the pool; returns at once."""
         self._inbox.on_event(event)
@@ -641,8 +654,8 @@ class Leader:
             NotLeader: another replica leads, or none. Unavailable: it cannot be confirmed.
             LimitExceeded: too many reads wait already.
         """
-        if self.epoch is None:
-            raise NotTheLeader(self.leader_address())
+        if elsewhere := self.elsewhere():
+            raise elsewhere
         try:
             await self._log.barrier(timeout_ms=CONFIRM_MS)
         except NotLeader as error:
@@ -653,8 +666,8 @@ class Leader:
         except ConsensusError as error:
             text = f"{self._replica} cannot confirm that it leads: it reaches no majority"
             raise Unavailable(text, STALE_HINT) from error
-        if self.epoch is None:
-            raise NotTheLeader(self.leader_address())
+        if elsewhere := self.elsewhere():
+            raise elsewhere
 
     async def append(
         self, *commands: c.Command, changes_jobs: bool = False, while_resolving: bool = False
@@ -675,8 +688,8 @@ class Leader:
         Raises:
             NotLeader: nothing happened. OutcomeUnknown: it may happen. CronError: `build` refused.
         """
-        if self.epoch is None:
-            raise NotTheLeader(self.leader_address())
+        if elsewhere := self.elsewhere():
+            raise elsewhere
         if self._applier.state.is_resolving and not while_resolving:
             raise NotNow(f"the cell was restored: {self.resolving}", "try again in half a minute")
         change = Change(build, changes_jobs=changes_jobs)

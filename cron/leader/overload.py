@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -10,6 +11,7 @@ from cron.api.members import OverloadView
 from cron.scheduler.backlog import Line
 from cron.state import commands as c
 from cron.state.outcome import Result
+from cron.state.state import State
 from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
 
@@ -110,3 +112,13 @@ def behind_text(line: Line) -> str:
 def _line_text(line: Line) -> str:
     """Return the name of a line: `queue command/5 of tenant acme`."""
     return f"queue {line.key.pool}/{line.key.priority} of tenant {line.key.tenant}"
+
+
+def held_text(state: State, held: Mapping[int, str]) -> str:
+    """Return which jobs get no rows, by number, and why; "" for none."""
+    known = state.by_number  # one may be removed and forgotten since the turn
+    named = [(known[number].name, why) for number, why in held.items() if number in known]
+    if not named:
+        return ""
+    (name, why), more = named[0], f" and {len(named) - 1} more" if len(named) > 1 else ""
+    return f"holds {name}{more}: {why}"

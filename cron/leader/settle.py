@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cron.leader.dispatch import Dispatcher, kill_of, rows_in
+from cron.scheduler.older_log import has_ordered
 from cron.scheduler.reports import BEGUN, LAUNCHED, Source, fence_order, source_of
 from cron.state.batches import Batch
 from cron.state.state import ExecutorRecord, State
@@ -84,6 +85,9 @@ class Settler:
             return ()
         known: dict[int, set[int]] = {}
         for said in report.known:
+            batch = record.batches.get(said.index)
+            if batch is not None and not has_ordered(state, said.mark, batch.epoch):
+                continue  # of another launch
             known.setdefault(said.index, set()).update(sums(said.rows))
         is_whole = sum(len(said.rows) for said in report.known) < HELLO_ROWS_MAX
         asked, lost = [], []

@@ -14,6 +14,7 @@ import msgspec
 from cron.launch_state import LaunchState
 from cron.limits import DETAIL_CHARS_MAX, RESULT_BYTES_MAX, ROW_TEXT_BYTES
 from cron.notes import Note, NoteCode
+from cron.scheduler.older_log import OTHER_LAUNCH, has_ordered
 from cron.state import commands as c
 from cron.state.ends import end_of, state_of
 from cron.state.launch_row import LaunchRow
@@ -46,7 +47,8 @@ class ReportCommands(msgspec.Struct):
 
     `ended_at` has the batch and row of each end that is an item: it is acknowledged once it is
     committed. `foreign` are rows that cannot be acknowledged: nothing was begun at that log index
-    yet.
+    yet. `contradicted` are rows that came to the executor by orders of another life of the log,
+    and are open here as other launches.
     """
 
     rows: list[tuple[int, BatchReport]] = []
@@ -56,6 +58,7 @@ class ReportCommands(msgspec.Struct):
     fences: list[FenceOrder] = []
     kills: list[KillOrder] = []
     foreign: list[tuple[int, int]] = []
+    contradicted: list[tuple[int, int]] = []
 
     def commands(self) -> list[c.Report]:
         """Return what to append, as one command or none; starts before ends."""
@@ -93,7 +96,7 @@ def digest(
     for batch in batches:
         if batch.detail:
             batch.detail = kept_detail(batch)
-        for fact in _of_batch(executor, batch, into):
+        for fact in _of_batch(state, executor, batch, into):
             launch = executor.find(fact.index, fact.row) if executor is not None else None
             start = launch.start_on(executor.number) if launch is not None and executor else None
             if launch is None or start is None or start.row != fact.row:
@@ -116,15 +119,17 @@ def text_weight(text: str) -> int:
 
 
 def _of_batch(
-    executor: ExecutorRecord | None, said: BatchReport, into: ReportCommands
+    state: State, executor: ExecutorRecord | None, said: BatchReport, into: ReportCommands
 ) -> Iterable[RowReport]:
     """Add a report about open rows of one batch as it is: starts, refusals and ends, which is
     nearly all. Return the reports about other rows, one by one."""
     batch = executor.batches.get(said.index) if executor is not None else None
     is_end = said.status is ENDED
     is_plain = is_end and not said.detail and not any(said.retry_after_ms)
-    if batch is None or not (is_plain or (said.status in _BEFORE_IT_RUNS and said.is_recorded)):
+    is_plain = is_plain or (said.status in _BEFORE_IT_RUNS and said.is_recorded)
+    if batch is None or not is_plain or not has_ordered(state, said.mark, batch.epoch):
         return said.row_reports()
+    said.mark = b""  # the log needs it no more
     wanted = {BEGUN, LAUNCHED} if is_end else {BEGUN}
     others: Iterable[RowReport] = ()
     rows, states, size = sums(said.rows), batch.states, len(batch.states)
@@ -144,6 +149,8 @@ def _of_closed(state: State, fact: RowReport, into: ReportCommands, source: Sour
         into.foreign.append((fact.index, fact.row))
     place = (fact.index, *source, fact.row)
     found = state.lost_at.get(place)
+    if found is not None and not has_ordered(state, fact.mark, state.lost[found].epoch):
+        found = None  # it is the end of another launch
     if found is not None and fact.status is ENDED:
         key, attempt = found
         part = state.lost[found].places().index(place) + 1
@@ -158,6 +165,14 @@ def _of_open(
 ) -> None:
     """Add a report about an open part of an attempt."""
     key, attempt, part = launch.key, launch.attempt, start.number
+    if not has_ordered(state, fact.mark, launch.epoch):
+        # Its row is taken there: it has never run, and never will. But what else does this log not
+        # know?
+        into.contradicted.append((fact.index, fact.row))
+        into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
+        end = Part(0, LaunchState.LOST, detail=OTHER_LAUNCH, number=part)
+        into.items.append((key, attempt, end))
+        return
     if fact.status is ACCEPTED:
         if start.state is BEGUN:
             into.items.append((key, attempt, _ended(part, fact)))

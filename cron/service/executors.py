@@ -23,6 +23,7 @@ from cron.errors import NotFound
 from cron.executor_grants import Granted
 from cron.job import COMMAND
 from cron.leader.applier import StateApplier
+from cron.scheduler.older_log import contradiction
 from cron.service.replica import Replica
 from cron.state.commands import Claim, ExecutorJoined, ExecutorLeft
 from cron.state.launch_row import LaunchRow
@@ -171,7 +172,12 @@ def views_of(
         session = by_ledger.get((record.executor, record.ledger))
         offers = session.offers if session is not None else ()
         granted = grants.granted(record.executor, dict(record.labels), record.host, offers)
-        reasons = (_why_no_work(session), _not_granted(granted), _refuses(session))
+        reasons = (
+            _why_no_work(session),
+            _doubts(state, session),
+            _not_granted(granted),
+            _refuses(session),
+        )
         labels = [one for one in sorted(granted.labels.items()) if one[0] != HOST_LABEL]
         view = ExecutorView.of(
             record,
@@ -194,6 +200,14 @@ def _refuses(session: Session | None) -> str:
     if accounts.runs_nothing:
         return "commands fail: it runs as root, and `users` of its configuration lists nobody"
     return "commands without user= fail: it runs as root, and `users` does not list root"
+
+
+def _doubts(state: State, session: Session | None) -> str:
+    """Return what a connected executor says against the log and cannot prove."""
+    if session is None:
+        return ""
+    text, _ = contradiction(state, session.executor, session.greeting.ordered)
+    return f"it says, without a proof: {text}" if text else ""
 
 
 def _not_granted(granted: Granted) -> str:

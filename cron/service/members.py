@@ -17,6 +17,7 @@ from consensus.log import ReplicatedLog
 from cron.api.executors import ExecutorView
 from cron.api.members import (
     LEARNER,
+    OUTDATED,
     UNREACHABLE,
     WAITING,
     JoinProgress,
@@ -96,8 +97,11 @@ def with_leader(rows: list[StatusRow], electors: Collection[str] = ()) -> list[S
     leading = {row.id for row in rows if row.role == "leader"}
     answering = sum(row.role not in (UNREACHABLE, LEARNER, WAITING) for row in needed)
     majority = len(needed) // 2 + 1
+    outdated = [row.id for row in rows if row.role == OUTDATED]
     if leading:
         note = "does not know the leader yet"
+    elif outdated:
+        note = f"no leader: the disk of {outdated[0]}, whose log it follows, is old"
     elif answering < majority:
         verb = "answers" if answering == 1 else "answer"
         note = f"no leader: {answering} of {len(needed)} replicas {verb}, {majority} are needed"
@@ -105,7 +109,7 @@ def with_leader(rows: list[StatusRow], electors: Collection[str] = ()) -> list[S
         note = "no leader yet: the replicas elect one"
     return [
         row
-        if row.role in (UNREACHABLE, WAITING) or row.leader in leading
+        if row.role in (UNREACHABLE, WAITING, OUTDATED) or row.leader in leading
         # One that joins says itself what it waits for.
         else msgspec.structs.replace(
             row,
@@ -156,9 +160,11 @@ class ClusterStatus:
         joining = self._replicated.joining
         role = "follower" if joining is None else LEARNER
         role = "leader" if self._leader.epoch is not None else role
+        outdated = self._leader.older_log.in_term(leadership.term) if leadership.leads else ""
+        role = OUTDATED if outdated else role
         if self._role[0] != role:
             self._role = (role, self._clock.wall_ms())
-        clock = (self.why_not_tick(), self.withheld())
+        notes = (outdated, self.why_not_tick(), self.withheld())
         ends_s, authority_ends_s = self.certificate_ends_s()
         return StatusRow(
             kind="replica",
@@ -178,7 +184,7 @@ class ClusterStatus:
             clock_offset_ms=0,
             tzdata=self._identity.tzdata,
             since_ms=state.leader_terms[-1].at_ms if role == "leader" else self._role[1],
-            note=self._leaders_note() if role == "leader" else "; ".join(filter(None, clock)),
+            note=self._leaders_note() if role == "leader" else "; ".join(filter(None, notes)),
             wall_ms=self._clock.wall_ms(),
             joining=progress_of(joining),
             keeping=self.keeping(),

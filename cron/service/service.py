@@ -12,7 +12,6 @@ from cron.api import table as t
 from cron.api.members import StatusReport
 from cron.api.reading import Behind, current
 from cron.api.rpc import Request, Rpc, Where
-from cron.errors import NotLeader
 from cron.service import (
     access,
     alerts,
@@ -198,5 +197,5 @@ class CellService:
             return
         if rpc.where is not Where.CHANGE:
             await leader.confirm()
-        if leader.epoch is None:
-            raise NotLeader(leader.leader_address())
+        if elsewhere := leader.elsewhere():
+            raise elsewhere

@@ -159,17 +159,24 @@ class ReopenItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
-    """A new leader's first entry of its term. The entry's epoch is what it claims (rule R3)."""
+    """A new leader's first entry of its term. The entry's epoch is what it claims (rule R3). The
+    leader has drawn `mark`, which tells its term from one of the same number in a log that was set
+    back, and a key for proofs of orders, which counts if State has none."""
 
     tzdata: str = ""
     version: str = ""
     format: int = 0  # the first Claim of a new cell sets the format of its State; later ones do not
+    mark: bytes = b""
+    order_key: bytes = b""
 
 
 class RaiseFormat(msgspec.Struct, frozen=True, array_like=True, tag="format"):
-    """Every replica can apply `format`: from this entry on State has it. It never falls."""
+    """Every replica can apply `format`: from this entry on State has it. It never falls. `mark` and
+    `order_key` as in Claim, for a term that began before State could have them."""
 
     format: int
+    mark: bytes = b""
+    order_key: bytes = b""
 
 
 class PutJobs(msgspec.Struct, frozen=True, array_like=True, tag="put"):

@@ -74,6 +74,8 @@ only `ResetClock` looks at it: to refuse it would stop ordinary tasks during an 
 _NEWEST: Final = 11
 """The format that brought secrets, pauses after failures, and jitter of jobs. An older leader would
 let executors of older releases start a job without its secrets, and begin launches at once."""
+_MARKS: Final = 12
+"""The format that brought marks of terms, and proofs of orders."""
 _SPECIAL: Final = frozenset("LW#")
 
 
@@ -122,6 +124,12 @@ def _of_job(job: Job) -> Needed | None:
 def notes_restores(format_: int) -> bool:
     """Return whether State keeps a row of the changes for a cell that was restored."""
     return format_ >= _NOTES
+
+
+def has_marks(format_: int) -> bool:
+    """Return whether State keeps the marks of terms and the key of proofs, which Claim and
+    RaiseFormat bring."""
+    return format_ >= _MARKS
 
 
 def known_in(commands: Iterable[c.Command], format_: int) -> list[c.Command]:

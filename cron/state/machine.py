@@ -47,6 +47,7 @@ from cron.state import commands as c
 from cron.state.changed import looks
 from cron.state.codec import decode_entry
 from cron.state.context import Context
+from cron.state.formats import has_marks
 from cron.state.image import check_format
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import LeaderTerm, State
@@ -161,13 +162,27 @@ def _claim(context: Context, command: c.Claim) -> Result:
     context.state.staged.clear()
     context.state.leader_terms.append(LeaderTerm(context.index, context.at_ms, context.epoch))
     del context.state.leader_terms[:-LEADER_TERMS_KEPT]
+    _mark(context.state, command)
     return Result(Verdict.ACCEPTED)
+
+
+def _mark(state: State, command: c.Claim | c.RaiseFormat) -> None:
+    """Take what the leader of the newest term drew."""
+    if not has_marks(state.format):
+        return
+    state.leader_terms[-1:] = [
+        msgspec.structs.replace(term, mark=term.mark or command.mark)
+        for term in state.leader_terms[-1:]
+    ]
+    state.order_key = state.order_key or command.order_key
+    state.note_marks()
 
 
 def _raise_format(context: Context, command: c.RaiseFormat) -> Result:
     if command.format <= context.state.format:
         return Result(Verdict.ALREADY)
     _set_format(context.state, command.format)
+    _mark(context.state, command)
     return Result(Verdict.ACCEPTED)
 
 

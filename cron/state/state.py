@@ -196,11 +196,13 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaderTerm(msgspec.Struct, frozen=True, array_like=True):
-    """Since which entry, and when by its own clock, an epoch has been the newest."""
+    """Since which entry, and when by its own clock, an epoch has been the newest. `mark` is what
+    its leader drew, empty before format 12."""
 
     index: int
     at_ms: int
     epoch: Epoch
+    mark: bytes = b""
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True):
@@ -282,6 +284,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     access: AccessRules = msgspec.field(default_factory=AccessRules)
     alerts: AlertState = msgspec.field(default_factory=AlertState)
     calendars: dict[str, Calendar] = {}
+    order_key: bytes = b""  # of proofs of orders; no executor ever gets it
 
     def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
@@ -326,6 +329,8 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.followers: dict[str, dict[int, None]] = {}
         self.unfollowed: dict[str, None] = {}
         self._follows: dict[int, tuple[str, ...]] = {}
+        self.marks: dict[bytes, Epoch] = {}  # of `leader_terms`
+        self.note_marks()
 
     def _due_row(self, number: int, scheduled_s: int, due: Instants) -> LaunchRow:
         """Return the row of a launch that stands in a line: its job is as it was then."""
@@ -443,6 +448,10 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             self.failing[record.name] = None
         else:
             self.failing.pop(record.name, None)
+
+    def note_marks(self) -> None:
+        """Take note of the marks of `leader_terms`: call this once these have changed."""
+        self.marks = {one.mark: one.epoch for one in self.leader_terms if one.mark}
 
     def has_revisions(self, catalog: int, records: Iterable[JobRecord]) -> bool:
         """Return whether an older revision of the set of jobs has been, and none of these jobs has

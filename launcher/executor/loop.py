@@ -29,13 +29,7 @@ from launcher.executor.handlers.workers import Workers
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
-from launcher.executor.refusals import (
-    KILLED,
-    LEASE_OVER,
-    STOPPING,
-    WAITED,
-    WITHDRAWN,
-)
+from launcher.executor.refusals import KILLED, LEASE_OVER, STOPPING, WAITED, WITHDRAWN
 from launcher.executor.rows import (
     ACCEPTED,
     ENDED,

@@ -261,7 +261,7 @@ def _new(ledger: Ledger, batch: Batch, into: Decisions) -> list[int]:
             new.append(place)
             continue
         name = batch.name(place)
-        if name != row.name:
+        if _is_other(row, name):
             _contradict(row, name, batch.mark, into)
             continue
         _answer(row, batch.mark, into)
@@ -321,7 +321,7 @@ def _fence(ledger: Ledger, grave: Batch, into: Decisions) -> None:
         ledger.insert(grave)
         into.answers.append(grave.row(0))
         return
-    if row.name != grave.name(0):
+    if _is_other(row, grave.name(0)):
         _contradict(row, grave.name(0), grave.mark, into)
         return
     _answer(row, grave.mark, into)
@@ -347,6 +347,11 @@ def _answer(row: RowReport, mark: bytes, into: Decisions) -> None:
     if not row.is_pending:
         row.mark = mark  # it answers these orders, whichever it came by
         into.answers.append(row)
+
+
+def _is_other(row: RowReport, name: str) -> bool:
+    """Whether a row is known here as that of another launch than the leader means."""
+    return row.name != name
 
 
 def _contradict(row: RowReport, name: str, mark: bytes, into: Decisions) -> None:

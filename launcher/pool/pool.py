@@ -12,6 +12,7 @@ Everything runs on one event loop, and nothing here awaits between a check and i
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final
@@ -40,6 +41,7 @@ from launcher.pool.watchers import Watchers
 from launcher.protocol.limits import PROTOCOL
 from launcher.protocol.names import AttemptName
 from launcher.protocol.orders import BatchRows, FenceOrder, JobWork, KillOrder, StartBatch
+from launcher.protocol.proofs import prove
 from launcher.protocol.reading import (
     BadMessage,
     check_heartbeat,
@@ -47,7 +49,7 @@ from launcher.protocol.reading import (
     parse_offers,
     parse_reports,
 )
-from launcher.protocol.reports import Greeting, OfferedOutput
+from launcher.protocol.reports import Greeting, OfferedOutput, Ordered
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 
@@ -86,6 +88,9 @@ class Pool:
         self.executors_max = limits.EXECUTORS_MAX
         self.epoch: Epoch | None = None
         """The epoch under which this replica leads, None where it takes no executors."""
+        self.on_greeting: Callable[[Greeting], None] = lambda greeting: None
+        """Gets each Hello that comes while this replica leads, first of all; it may `close`."""
+        self._mark = self._order_key = b""
         self._sessions: dict[str, Session] = {}
         self._unanswered: dict[Session, None] = {}  # sessions with heartbeats to answer
         self._touched: set[str] = set()
@@ -103,6 +108,19 @@ class Pool:
         self.epoch = epoch
         self.watchers.change()
 
+    def prove_orders(self, mark: bytes, key: bytes) -> None:
+        """Mark the orders of this term from now on, and prove by `key` which Begin each was about;
+        neither if there is no mark."""
+        self._mark, self._order_key = mark, key
+
+    def _sign(self, executor: str, orders: pool_pb2.Orders) -> None:
+        if self._mark and self.epoch is not None:
+            orders.mark = self._mark
+            if orders.batches and self._order_key:
+                newest = max(batch.index for batch in orders.batches)
+                about = Ordered(self.epoch, self._mark, newest)
+                orders.proof = prove(self._order_key, executor, about)
+
     def close(self, reason: str, leader_address: str | None) -> None:
         """Stop leading: from this call on nothing queued leaves, and no event follows.
 
@@ -110,6 +128,7 @@ class Pool:
         remembers the highest epoch (rule R3). Idempotent.
         """
         self.epoch = None
+        self._mark = self._order_key = b""
         self.watchers.change()
         sessions, self._sessions = self._sessions, {}
         self._unanswered.clear()
@@ -428,6 +447,8 @@ class Pool:
             NotLeading: this replica does not lead.
             Refused: a newer epoch was seen, another process has the id, or the pool is full.
         """
+        if self.epoch is not None:
+            self.on_greeting(greeting)
         if self.epoch is None:
             raise NotLeading
         name = greeting.executor
@@ -460,6 +481,7 @@ class Pool:
             offset_ms_max=self._clock_offset_ms_max,
             sharers=lambda: len(self._sessions),
         )
+        session.sign = functools.partial(self._sign, name)
         session.connected_since_ms = self._wall_ms()
         offset_ms = greeting.wall_ms - session.connected_since_ms
         session.offset_ms = session.ahead_ms = offset_ms

@@ -78,16 +78,21 @@ that is behind by as much, so the largest offset is the truest, and none is larg
 window that is put into the executor's time by it never ends late."""
 
 
+def _unsigned(_orders: pool_pb2.Orders) -> None:
+    """Leave orders as they are."""
+
+
 class Session:
     """One accepted Hello and what follows, until `end`; of two ends the first counts.
 
     `now_ms` is the monotonic clock. `offset_ms_max` is how far the executor's clock may be off
-    (rule R10). `sharers` returns the number of sessions, which share the leader's memory.
-    `offset_ms` is the executor's wall clock minus ours, as its last heartbeat showed it; `ahead_ms`
-    is the largest of the recent ones, below 0 if its clock is behind. `is_silent`: it left a probe
-    unanswered for too long (`Probes`). `is_full`: its journal takes no more rows. `probe_number` is
-    the number of the unanswered probe, 0 for none. `certificate_ends_ms` is when the executor's
-    certificate ends; 0 until a heartbeat says it, and without one.
+    (rule R10). `sharers` returns the number of sessions, which share the leader's memory. `sign`
+    adds mark and proof to orders that leave. `offset_ms` is the executor's wall clock minus ours,
+    as its last heartbeat showed it; `ahead_ms` is the largest of the recent ones, below 0 if its
+    clock is behind. `is_silent`: it left a probe unanswered for too long (`Probes`). `is_full`: its
+    journal takes no more rows. `probe_number` is the number of the unanswered probe, 0 for none.
+    `certificate_ends_ms` is when the executor's certificate ends; 0 until a heartbeat says it, and
+    without one.
     """
 
     def __init__(
@@ -102,7 +107,7 @@ class Session:
         sharers: Callable[[], int],
     ) -> None:
         self._now_ms, self._lease, self._offset_ms_max = now_ms, lease, offset_ms_max
-        self._sharers = sharers
+        self._sharers, self.sign = sharers, _unsigned
         self.greeting = greeting
         self.executor, self.ledger = self.key = (greeting.executor, greeting.ledger)
         self.address = address
@@ -327,6 +332,7 @@ class Session:
             return None
         self._is_asked_next = bool(self._asked)
         orders = self.outbox.take(self.epoch, self.ahead_ms, self._sharers())
+        self.sign(orders)
         return pool_pb2.FromLeader(orders=orders)
 
     def end(self, end: End) -> bool:

@@ -167,6 +167,8 @@ class Replica:
             about=c.Claim("2026a", "sim", c.FORMAT),
             on_failure=self._fail,
         )
+        drawn = random.Random(f"{self.name} {self._loop.time()}")  # not the faults of a seed
+        self.leader.older_log.draw = drawn.randbytes
         self.leader.leader_address = self._leader_address
         self.leader.task_files = self._task_files
         self.servicer = PoolServicer(self.pool, self._leader_address)

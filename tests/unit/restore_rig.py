@@ -59,7 +59,8 @@ class Died(BaseException):
 
 def rich() -> StateRig:
     """A State in which nothing is empty."""
-    rig = StateRig()
+    rig = StateRig(is_claimed=False)
+    rig.append(c.Claim("2026b", "0.1.0", c.FORMAT, b"mark", b"k" * 32))
     rig.put(job(), job("other"), job("tried", retry=Retry(3)))
     rig.join("e1", "l1")
     rig.join("e2", "l2")

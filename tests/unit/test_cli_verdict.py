@@ -87,8 +87,12 @@ def test_a_cell_with_a_leader_works_and_its_faults_are_named(
             " is launched",
         ),
         ([], "no leader: 0 of 0 replicas answer, 1 are needed; nothing is launched"),
+        (
+            [replica("r1", "outdated", note="the disk of r1 is old"), *three("follower")],
+            "no leader: the disk of r1 is old; nothing is launched",
+        ),
     ],
-    ids=["minority", "election", "full", "nobody"],
+    ids=["minority", "election", "full", "nobody", "old"],
 )
 def test_a_cell_without_a_leader_launches_nothing(rows: list[StatusRow], text: str) -> None:
     assert (verdict_of(rows).works, verdict_of(rows).text) == (False, text)

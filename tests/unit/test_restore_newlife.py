@@ -29,7 +29,7 @@ UNTOUCHED = {
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
     "limits", "gates", "gate_numbers", "dead", "budgets", "access",
     "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision", "groups", "holds",
-    "alerts", "calendars",
+    "alerts", "calendars", "order_key", "marks",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
 NOT_KEPT = {
