@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -17,7 +15,6 @@ from cron.cli.options import Settings, asks_cell, cell_options, together
 from cron.errors import InvalidInput, LimitExceeded, Unavailable
 from cron.limits import CRONTAB_BYTES_MAX
 
-_HOST_TABS: Final = ("/etc/crontab", "/etc/cron.d", "/var/spool/cron/crontabs")
 _TIMEOUT_S: Final = 30
 _URLS: Final = ("http://", "https://")
 
@@ -118,6 +115,7 @@ def systemd_command(
 @click.argument("file", required=False)
 @click.option("--host", is_flag=True, help="Read all crontabs of this machine.")
 @click.option("--system", is_flag=True, help="The FILE has a user column, like /etc/crontab.")
+@click.option("--zone", metavar="ZONE", help="Time zone of the FILE, such as Europe/Berlin.")
 @apply_options
 @asks_cell
 def crontab_command(
@@ -126,43 +124,33 @@ def crontab_command(
     *,
     host: bool,
     system: bool,
+    zone: str | None,
     is_applied: bool,
     source: str | None,
 ) -> None:
-    """Read a crontab FILE, or with --host all crontabs of this machine.
+    """Read a crontab FILE, or with --host the crontabs of this machine that Debian's cron reads.
 
-    These are /etc/crontab, /etc/cron.d and those of users, which root alone can read. What is no
-    job here, such as @reboot, is left out.
+    These are /etc/crontab, /etc/cron.d and those of users, which root alone can read. Names, owners
+    and modes are checked as cron does, and a file with an error is left out, since cron reads
+    nothing of it. What is no job here, such as @reboot, is left out.
     """
-    from cron.crontab.import_crontab import import_crontabs
+    from cron.cli.host_crontabs import host_crontabs
+    from cron.crontab.import_crontab import Tab, import_crontabs
+    from cron.crontab.imported import Left
 
     if host == (file is not None):
         raise click.UsageError("name a FILE, or say --host")
+    left: list[Left] = []
     if file is not None:
         one = read_source(file)
-        tabs = [(one.name, one.content, "" if system else None)]
+        tabs = [Tab(one.name, one.content, "" if system else None, zone)]
     else:
-        tabs = list(_host_tabs())
-        if not tabs:
+        tabs, left = host_crontabs()
+        if not tabs and not left:
             raise InvalidInput("this machine has no crontab that can be read", "ask as root")
-    _show(settings, import_crontabs(tabs), source or "crontab", is_applied=is_applied)
-
-
-def _host_tabs() -> Iterator[tuple[str, bytes, str | None]]:
-    """Yield name, content and user of each crontab; the user is "" where a column has it."""
-    for place in _HOST_TABS:
-        path = Path(place)
-        try:
-            is_folder = path.is_dir()
-            paths = sorted(path.iterdir()) if is_folder else [path]
-        except OSError as error:
-            render.line(f"note: {place}: {(error.strerror or 'error').lower()}", err=True)
-            continue
-        for one in paths:
-            # cron reads no file whose name has a dot: those are left over from packages.
-            if one.is_file() and (one.suffix == "" or not is_folder) and "." not in one.name:
-                content = read_source(str(one)).content
-                yield str(one), content, one.name if "spool" in place else ""
+    imported = import_crontabs(tabs)
+    imported.left += left
+    _show(settings, imported, source or "crontab", is_applied=is_applied)
 
 
 def _fetched(url: str) -> bytes:

@@ -60,9 +60,9 @@ class Left(msgspec.Struct, frozen=True):
     """Where it is, as far as the source has lines."""
 
     def __str__(self) -> str:
-        where = f"{self.place}: " if self.place.file else ""
         mark = "left out" if self.is_whole else "not carried over"
-        return f"{where}{self.job}: {mark}: {self.what}"
+        parts = [str(self.place), "" if self.job == self.place.file else self.job, mark, self.what]
+        return ": ".join(filter(None, parts))
 
 
 class Treatment(enum.Enum):

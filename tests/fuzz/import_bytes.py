@@ -7,7 +7,7 @@ import shlex
 from contextlib import suppress
 from typing import Final
 
-from cron.crontab.import_crontab import import_crontabs
+from cron.crontab.import_crontab import Tab, import_crontabs
 from cron.crontab.import_dkron import import_dkron
 from cron.crontab.import_kubernetes import import_kubernetes
 from cron.crontab.import_systemd import import_systemd
@@ -75,7 +75,12 @@ def on_calendar(content: bytes) -> bool:
 
 def crontab(content: bytes) -> bool:
     """As a crontab of a machine."""
-    return _reads(import_crontabs([("root", content, "root"), ("/etc/crontab", content, "")]))
+    tabs = (
+        Tab("root", content, "root"),
+        Tab("/etc/crontab", content, "", "UTC", is_of_host=True),
+        Tab("file", content, None),
+    )
+    return any([_reads(import_crontabs([tab])) for tab in tabs])
 
 
 def _reads(imported: Imported) -> bool:

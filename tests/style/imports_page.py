@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from cron.crontab import import_dkron, import_kubernetes
 from cron.crontab.imported import Key, Treatment
 from cron.crontab.systemd.keys import SERVICE, TIMER
 from tests.style.tree import ROOT
 
 PAGE: Final = ROOT / "docs" / "imports.md"
-TABLES: Final[dict[str, Mapping[str, Key]]] = {"systemd": {**TIMER, **SERVICE}}
+TABLES: Final[dict[str, Mapping[str, Key]]] = {
+    "systemd": {**TIMER, **SERVICE},
+    "dkron": import_dkron.KEYS,
+    "Kubernetes": import_kubernetes.KEYS,
+}
 """The tables, by the names of their marks in the page."""
 END: Final = "<!-- end of what is generated -->\n"
 

@@ -94,7 +94,7 @@ def test_a_case_of_a_report_is_carried_over_as_systemd_reads_it(
         ("plus-and-remain", ["job.service:4: job.timer: left out: RemainAfterExit=yes",
                              "job.service:5: job.timer: left out: ExecStart=+/bin/systemctl"]),
         ("oneshot-runtimemax", ["job.service:4: job.timer: not carried over: RuntimeMaxSec=30"]),
-        ("bom", ["job.timer: job.timer: not carried over: it has no [Install]"]),
+        ("bom", ["job.timer: not carried over: it has no [Install]"]),
     ],
 )  # fmt: skip
 def test_a_case_of_a_report_is_said_with_its_file_and_line(case: str, notes: list[str]) -> None:
@@ -458,7 +458,7 @@ def test_a_timer_that_nothing_starts_is_said() -> None:
 @pytest.mark.parametrize(
     ("timer", "why"),
     [
-        ("Unit=b.service\nOnCalendar=daily", "a.timer:2: a.timer: left out: its unit b.service is"),
+        ("Unit=b.service\nOnCalendar=daily", "a.timer:2: left out: its unit b.service is"),
         ("Unit=a.target\nOnCalendar=daily", "its unit a.target is in none of the folders"),
         ("OnBootSec=5min", "it has neither OnCalendar nor OnUnitActiveSec"),
         ("OnUnitActiveSec=2 fortnights", "OnUnitActiveSec=2 fortnights: it is not understood"),
@@ -542,27 +542,21 @@ def test_a_random_delay_becomes_jitter_where_it_is_shorter_than_the_period() -> 
     service = f"{ONESHOT}ExecStart=/x\n"
     assert table(service, f"{TIMER}[Timer]\nRandomizedDelaySec=1h\n")["jitter"] == "3600s"
     imported = of(service, f"{TIMER}[Timer]\nRandomizedDelaySec=2d\n")
-    assert "a.timer:6: a.timer: not carried over: RandomizedDelaySec=2d: write ? for" in said(
-        imported
-    )
+    assert "a.timer:6: not carried over: RandomizedDelaySec=2d: write ? for" in said(imported)
 
 
 def test_a_period_counts_from_1970_and_the_start_of_a_machine_is_noted() -> None:
     timer = "[Timer]\nOnBootSec=15min\nOnUnitActiveSec=1d\n[Install]\n"
     imported = of(f"{ONESHOT}ExecStart=/x\n", timer)
     assert imported.tables[0]["schedule"] == "@every 1d"
-    assert "a.timer:2: a.timer: not carried over: OnBootSec=15min" in said(imported)
-    assert "a.timer:3: a.timer: not carried over: OnUnitActiveSec=1d counts from 1970" in said(
-        imported
-    )
+    assert "a.timer:2: not carried over: OnBootSec=15min" in said(imported)
+    assert "a.timer:3: not carried over: OnUnitActiveSec=1d counts from 1970" in said(imported)
 
 
 def test_the_zone_of_the_machine_is_that_of_times_without_one() -> None:
     folder = {"a.timer": "[Timer]\nOnCalendar=03:00\n[Install]\nWantedBy=x.target\n",
               "a.service": f"{ONESHOT}ExecStart=/x\n"}  # fmt: skip
-    assert "a.timer:2: a.timer: not carried over: 0 3 * * * is in UTC here" in said(
-        import_systemd(folder)
-    )
+    assert "a.timer:2: not carried over: 0 3 * * * is in UTC here" in said(import_systemd(folder))
     imported = import_systemd(folder, origin=Origin(zone="Europe/Berlin"))
     assert imported.tables[0]["zone"] == "Europe/Berlin"
     assert said(imported) == ""

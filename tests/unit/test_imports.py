@@ -13,7 +13,6 @@ import pytest
 from click.testing import Result
 
 from cron.api.jobs import ApplyReport
-from cron.crontab.import_crontab import import_crontabs
 from cron.crontab.import_dkron import import_dkron
 from cron.crontab.import_kubernetes import import_kubernetes
 from cron.crontab.imported import Imported
@@ -202,23 +201,7 @@ def test_lists_of_kubernetes_that_are_nested_too_deeply_are_refused() -> None:
         import_kubernetes([document])
 
 
-# ---- crontabs, and the command
-
-
-def test_crontabs_of_a_machine() -> None:
-    imported = import_crontabs(
-        [
-            ("/etc/crontab", b"A=1\n17 * * * * root cd / && run-parts /etc/cron.hourly\n", ""),
-            ("/var/spool/cron/crontabs/ada", b"@reboot x\n0 9 * * 1 date +\\%F\n61 * * * * y\n",
-             "ada"),
-        ]
-    )  # fmt: skip
-    assert [(one["user"], one["command"]) for one in imported.tables] == [
-        ("root", "cd / && run-parts /etc/cron.hourly"), ("ada", "date +%F"),
-    ]  # fmt: skip
-    assert "crontabs/ada line 1: @reboot has no instant" in said(imported)
-    assert "crontabs/ada line 3: minute 61 is not in 0-59" in said(imported)
-    check_file(imported)
+# ---- the command
 
 
 async def run(*arguments: str) -> Result:
