@@ -70,7 +70,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
 
 class Note(Problem, frozen=True):
-    """A note: valid here, but other cron implementations reject it.
+    """A note: valid here, but other cron implementations reject it, or the cell needs something.
 
     Only `raftcron lint` shows notes; a replica does not send them.
     """

@@ -206,7 +206,8 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
     """Check crontabs and job files without a cell, as `apply` would.
 
     Prints every error, warning and note with its position. A note marks syntax that other cron
-    implementations reject. Exits with 2 if there is an error, otherwise with 0.
+    implementations reject, or says what the cell has to have for it. Exits with 2 if there is an
+    error, otherwise with 0.
     """
     from cron.crontab.reader import read_together
 

@@ -17,6 +17,8 @@ from cron.errors import ScheduleError
 
 DEFAULT_SHELL: Final = "/bin/sh"
 MAILTO: Final = "MAILTO"
+SERVE_MAIL: Final = "MAILTO sends mail only if an executor serves mail"
+SERVE_HINT: Final = "write targets = ... into its configuration (docs/alerts.md)"
 MAILTO_HINT: Final = 'write MAILTO=ops@example.com, several with commas between, or MAILTO=""'
 TZ_HINT: Final = "TZ is only passed to the command: CRON_TZ sets the time zone of schedules"
 DELAY_HINT: Final = "write ? for the minute: raftcron chooses one where the load is least"
@@ -124,6 +126,8 @@ class Environment:
         if name == MAILTO and (problem := mail_addresses(value)[1]):
             message = f"MAILTO does not send all mail: {problem}"
             self._problems.warn(line, column, message, MAILTO_HINT)
+        if name == MAILTO and mail_addresses(value)[0]:
+            self._problems.note_once(line, column, SERVE_MAIL, SERVE_HINT)
         if name == "TZ":
             self._tz_line = line
         if name == "RANDOM_DELAY":

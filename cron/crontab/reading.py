@@ -62,6 +62,7 @@ class Problems:
     def __init__(self, file: str) -> None:
         self._file = file
         self._kept: list[Problem] = []
+        self._noted: set[str] = set()
         self._counts = {"error": 0, "warning": 0, "note": 0}
 
     def error(self, line: int, column: int, message: str, hint: str) -> None:
@@ -79,8 +80,15 @@ class Problems:
         self._keep("warning", problem)
 
     def note(self, line: int, column: int, message: str, hint: str) -> None:
-        """Record a note: the file is valid here, but not in other cron implementations."""
+        """Record a note: the file is valid, and other cron implementations reject it, or the cell
+        needs something for it."""
         self._keep("note", Note(self._file, line, column, message, hint, is_warning=True))
+
+    def note_once(self, line: int, column: int, message: str, hint: str) -> None:
+        """Record a note about something that a file may say at many places: at the first one."""
+        if message not in self._noted:
+            self._noted.add(message)
+            self.note(line, column, message, hint)
 
     def _keep(self, what: str, problem: Problem) -> None:
         self._counts[what] += 1

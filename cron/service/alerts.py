@@ -38,18 +38,13 @@ from cron.errors import (
     NotFound,
 )
 from cron.limits import MUTES_MAX
-from cron.service import applying, catalog
+from cron.service import applying, catalog, unserved
 from cron.service.alert_deliveries import FIRING, RESOLVED, Deliveries
 from cron.service.replica import Replica
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
 from launcher.protocol.names import TASK_MARK
 
-_HANDLERS: Final = {
-    ChannelKind.MAIL: "mail",
-    ChannelKind.WEBHOOK: "webhook",
-    ChannelKind.HEARTBEAT: "webhook",
-}
 _HEARTBEAT: Final = """\
 #: name={job} handler=webhook overlap=forbid deadline=60s timeout=60s
 @every 60s   {{"heartbeat": "{channel}"}}
@@ -94,7 +89,7 @@ async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
             for one in alerts.channels.values()
         ],
         now_ms=now_ms,
-        notes=_unserved(replica, tuple(alerts.channels.values())),
+        notes=unserved.notes(replica, tuple(alerts.channels.values()), shows_cell=shows_cell),
     )
 
 
@@ -213,7 +208,7 @@ async def put(replica: Replica, request: ApplyAlertsRequest) -> ApplyAlertsRepor
         changes=changes,
         revision=replica.state.alerts.revision,
         is_dry_run=request.is_dry_run,
-        notes=_unserved(replica, wanted.channels),
+        notes=unserved.notes(replica, wanted.channels),
     )
 
 
@@ -282,19 +277,6 @@ def _rule_text(rule: Rule) -> str:
     return f"{condition_text(rule.condition)}{of} to {', '.join(rule.to)}"
 
 
-def _unserved(replica: Replica, channels: tuple[Channel, ...]) -> list[str]:
-    """Return notes about channels for which no connected executor sends; only the leader knows."""
-    if replica.leader.epoch is None:
-        return []
-    handlers = sorted({_HANDLERS[one.kind] for one in channels})
-    return [
-        f"no executor serves {handler}, so nobody is told yet: write targets = ... into the "
-        "configuration of an executor (docs/alerts.md)"
-        for handler in handlers
-        if not replica.intake.serves(handler)
-    ]
-
-
 async def test(replica: Replica, request: TestAlertRequest) -> TestAlertReport:
     """Submit a message that says it is a test.
 
@@ -313,7 +295,7 @@ async def test(replica: Replica, request: TestAlertRequest) -> TestAlertReport:
     if results[0].verdict is not Verdict.ACCEPTED:
         raise LimitExceeded(f"the test was not submitted: {results[0].verdict.label}")
     task = f"{a.QUEUE}{TASK_MARK}{results[0].number}-test-{request.channel}"
-    return TestAlertReport(task=task, notes=_unserved(replica, (channel,)))
+    return TestAlertReport(task=task, notes=unserved.notes(replica, (channel,)))
 
 
 async def mute(replica: Replica, request: MuteRequest) -> MuteView:

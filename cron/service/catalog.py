@@ -52,7 +52,7 @@ from cron.limits import (
 )
 from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Given, account_for, as_lines
-from cron.service import access, arrivals, bounds, following, limiting, placing
+from cron.service import access, arrivals, bounds, following, limiting, placing, unserved
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.alerts import SELF
@@ -459,6 +459,7 @@ async def put_declared(
         problems += _left_warning(diff)
         problems += limiting.warnings(replica, source.jobs, source.source)
         problems += placing.account_warnings(replica, source.jobs, source.source)
+        problems += unserved.warnings(replica, source.jobs, source.source)
         if request.is_dry_run:
             gone.update(diff.removed)
         else:

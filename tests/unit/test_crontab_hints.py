@@ -169,6 +169,7 @@ CHOSEN = [
     ("''=x", "NAME=value", "NAME=value"),
     ("LOGNAME=x", "remove the line", ""),
     ("MAILTO=a:b\n@daily x", "ops@example.com", "MAILTO=ops@example.com\n@daily x"),
+    ("MAILTO=a\n@daily x", "write targets = ...", '# see docs/alerts.md\nMAILTO=""\n@daily x'),
     ("#: alert=fialed to=a\n@daily x", "did you mean failed", "#: alert=failed to=a\n@daily x"),
     ("#: alert=failed: to=a\n@daily x", "failed:2", "#: alert=failed:2 to=a\n@daily x"),
     ("#: alert=late to=a\n@daily x", "late:10m", "#: alert=late:10m to=a\n@daily x"),

@@ -278,7 +278,10 @@ def test_mailto_is_of_the_commands_below_it_and_is_passed_on():
         '#: handler=h\n@daily 1\nMAILTO=""\n@daily c\n'
     )
     reading = read(text)
-    assert reading.problems == []
+    [note] = reading.problems
+    assert (note.line, note.is_note) == (2, True)
+    assert note.message == "MAILTO sends mail only if an executor serves mail"
+    assert note.hint == "write targets = ... into its configuration (docs/alerts.md)"
     told = [job.alerts and job.alerts.mail_to for job in reading.jobs]
     assert told == [None, ("ops@example.org", "root"), None, None]
     assert reading.jobs[1].work.env == (("MAILTO", "ops@example.org, root ops@example.org"),)
@@ -297,7 +300,7 @@ def test_mailto_is_of_the_commands_below_it_and_is_passed_on():
 )
 def test_a_mailto_that_cannot_be_is_a_warning_and_no_error(value, problem, taken):
     reading = read(f"MAILTO={value}\n@daily a")
-    [warning] = reading.problems
+    [warning] = [one for one in reading.problems if not one.is_note]
     assert warning.is_warning
     assert problem in warning.message
     [job] = reading.jobs
@@ -307,15 +310,17 @@ def test_a_mailto_that_cannot_be_is_a_warning_and_no_error(value, problem, taken
 
 def test_alerts_of_a_job_are_its_conditions_and_channels():
     reading = read("MAILTO=root\n#: alert=failed:2,late:10m to=ops,pager\n@daily a")
-    assert reading.problems == []
+    assert all(one.is_note for one in reading.problems)
     conditions = (Condition(AlertKind.FAILED, 2), Condition(AlertKind.LATE, after_s=600))
     assert reading.jobs[0].alerts == JobAlerts(conditions, ("ops", "pager"), ("root",))
     text = (
         "[[job]]\nschedule = '@daily'\ncommand = 'a'\nalert = ['failed:2', 'late:10m']\n"
         "to = ['ops', 'pager']\nenv = { MAILTO = 'root' }\n"
     )
-    written = read_file("jobs.toml", text.encode())
-    assert written.problems == []
+    written = read_file("jobs.toml", (text + text).encode())
+    [note, *others] = [one for one in written.problems if one.is_note]
+    assert note.message == "MAILTO sends mail only if an executor serves mail"
+    assert others == [], "it is said once for a file"
     assert written.jobs[0].alerts == reading.jobs[0].alerts
 
 

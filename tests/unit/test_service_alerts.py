@@ -164,6 +164,40 @@ async def test_the_cells_own_tenant_is_not_for_jobs_tasks_and_queues_of_users() 
     assert list(replica.state.tasks) == [f"default/{HANDLER}:1"]
 
 
+async def test_mails_that_nobody_sends_are_counted_and_said_where_people_look() -> None:
+    world = TasksWorld()
+    replica = world.cell.replica
+    content = b"MAILTO=ops@example.com\n#: name=a\n@hourly true\n#: name=b\n@hourly true\n"
+    request = ApplyRequest(files=[SourceFile(name="mine", content=content)])
+    report = await catalog.put(replica, request)
+    [warning] = report.problems
+    assert warning.message == "2 jobs have MAILTO, and no executor serves mail: a, b"
+    assert warning.hint == (
+        "write targets = ... into the configuration of an executor (docs/alerts.md)"
+    )
+    [note] = (await alerts.listed(replica, AlertsQuery())).notes
+    assert note.startswith("no executor serves mail, so nobody is told yet; 2 jobs have MAILTO: ")
+    await alerts.put(replica, ApplyAlertsRequest(text=FILE))
+    for _ in range(3):
+        await alerts.test(replica, TestAlertRequest(channel="ops"))
+    notes = (await alerts.listed(replica, AlertsQuery())).notes
+    assert notes == [
+        "no executor serves mail, so nobody is told yet; 3 mails wait; 2 jobs have MAILTO: "
+        "write targets = ... into the configuration of an executor (docs/alerts.md)",
+        "no executor serves webhook, so nobody is told yet: write targets = ... into the "
+        "configuration of an executor (docs/alerts.md)",
+    ]
+    seen = await alerts.listed(replica, AlertsQuery(within=["acme/*"]))
+    assert all("wait" not in note for note in seen.notes), "of other tenants"
+    again = await catalog.put(replica, msgspec.structs.replace(request, is_dry_run=True))
+    assert [one.message for one in again.problems] == [
+        "2 jobs have MAILTO, and no executor serves mail: a, b; 3 mails wait"
+    ]
+    world.serve("mail", "webhook")
+    assert (await catalog.put(replica, request)).problems == []
+    assert (await alerts.listed(replica, AlertsQuery())).notes == []
+
+
 async def test_only_the_cell_says_what_is_in_the_payloads_of_its_tasks() -> None:
     replica = TasksWorld().cell.replica
     await alerts.put(replica, ApplyAlertsRequest(text=FILE))
