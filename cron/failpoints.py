@@ -24,6 +24,7 @@ NAMES: Final = {
     "snapshot-piece": "a part of a snapshot was read from State",
     "snapshot-written": "a snapshot is on the disk and read back, the log not yet shortened",
     "segment-written": "a segment is on the disk",
+    "segment-fetched": "a segment came from elsewhere, not yet among those of this disk",
     "dump-piece": "a part of the State was read for a dump, which will let the log go",
     "log-shortened": "a dump is in force, and the log before it gone",
     "segments-retired": "a Retire is applied, its files still on the disk",

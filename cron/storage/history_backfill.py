@@ -16,6 +16,7 @@ import grpc
 import structlog
 
 from cron.errors import CronError
+from cron.failpoints import hit
 from cron.state.archive import SegmentRecord
 from cron.storage.folders import name_of
 from cron.storage.snapshot_writer import SnapshotWriter
@@ -152,6 +153,7 @@ class HistoryBackfill:
             try:
                 if not await source.fetch(record, self._writer.folders.incoming):
                     continue
+                hit("segment-fetched")
                 await asyncio.to_thread(self._writer.admit, record)
             except SnapshotError as error:
                 _log.warning("segment.distrusted", segment=name_of(record), error=str(error))
