@@ -92,8 +92,8 @@ class ActivityReport(View, frozen=True, kw_only=True):
 
     `due` launches wait now, and `running` ones have begun. `terms` are the newest leaders' terms,
     the oldest first. `crowd` has, for each of the next 60 minutes from that of `now_ms` on, how
-    many launches fall due in it by the jobs' schedules; empty while that is not
-    known, and where there are too many schedules.
+    many launches fall due in it by the jobs' schedules; empty while that is not known, and where
+    there are too many schedules. `crowd_day` has the same of the next 24 hours, as far as known.
     """
 
     minutes: list[MinuteView] = []
@@ -105,3 +105,4 @@ class ActivityReport(View, frozen=True, kw_only=True):
     dead: int = 0
     terms: list[TermView] = []
     crowd: list[int] = []
+    crowd_day: list[int] = []

@@ -1,5 +1,8 @@
 """The expected launches per minute of a week, by which values for `?` are chosen.
 
+A launch counts in each minute in which it usually runs, once for each executor that it runs on at
+once: the table has the slots that launches take.
+
 The table counts expected launches per UTC minute of the day, for each weekday and for two seasons,
 because a zone with daylight saving time has different offsets in January and in July, and a minute
 that is free in winter may be crowded in summer. It uses only integers and no order of sets or
@@ -8,6 +11,7 @@ hashes: the same jobs give the same table on every machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -20,6 +24,8 @@ from cron.job import Schedule
 
 UNIT: Final = 420
 """The weight of one launch a day; its many divisors make weekly and monthly jobs integers."""
+RUN_MIN_MAX: Final = 240
+"""Minutes that a launch counts in at most: a longer one is under way almost all the time."""
 SEASONS: Final = (29_474_640, 29_735_280)
 """Noon UTC of 15 January and 15 July 2026; constants of the algorithm that never change."""
 
@@ -36,21 +42,22 @@ class Load:
     """
 
     def __init__(self) -> None:
-        self._pending: dict[tuple[str, str, int], int] = {}
+        self._pending: dict[tuple[str, str, int, int], int] = {}
         self._daily = [[0] * DAY_MIN for _ in SEASONS]
         self._weekly = [[[0] * DAY_MIN for _ in range(_DAYS_A_WEEK)] for _ in SEASONS]
         self._top = [[0] * DAY_MIN for _ in SEASONS]
         self._days = ([0] * 32, [0] * 13, [0] * _DAYS_A_WEEK)
 
-    def add(self, schedule: Schedule, weight: int = 1) -> None:
-        """Add a schedule with values, `weight` times."""
+    def add(self, schedule: Schedule, weight: int = 1, run_min: int = 1) -> None:
+        """Add a schedule with values, `weight` times. Its launches run for `run_min` minutes."""
         invariant(schedule.is_placed, f"schedule {schedule.text!r} is placed before it is counted")
-        key = (schedule.resolved, schedule.zone, schedule.every_s)
+        run_min = min(max(run_min, 1), RUN_MIN_MAX)
+        key = (schedule.resolved, schedule.zone, schedule.every_s, run_min)
         self._pending[key] = self._pending.get(key, 0) + weight
 
-    def remove(self, schedule: Schedule) -> None:
-        """Subtract a schedule that was added once."""
-        self.add(schedule, -1)
+    def remove(self, schedule: Schedule, weight: int = 1, run_min: int = 1) -> None:
+        """Subtract a schedule that was added like that."""
+        self.add(schedule, -weight, run_min)
 
     def top(self, zone_name: str) -> list[int]:
         """Return the launches of each local minute of a day, for its worst weekday and season."""
@@ -91,25 +98,30 @@ class Load:
         if not self._pending:
             return
         pending, self._pending = self._pending, {}
-        for (resolved, zone_name, every_s), weight in pending.items():
+        for (resolved, zone_name, every_s, run_min), weight in pending.items():
             if not weight:
                 continue
             if not every_s:
-                self._enter_fields(resolved, zone_name, weight)
+                self._enter_fields(resolved, zone_name, weight, run_min)
                 continue
             minutes, rest = divmod(every_s, _MINUTE_S)
+            cells: Sequence[int]
             if not rest and DAY_MIN % minutes == 0:
-                cells, load = range(0, DAY_MIN, minutes), UNIT * weight
+                starts = range(0, DAY_MIN, minutes)
+                cells = [minute % DAY_MIN for minute in running(starts, min(run_min, minutes))]
+                load = UNIT * weight
             else:
                 # Its minutes change from day to day, so it counts equally for all of them.
-                cells, load = range(DAY_MIN), UNIT * _MINUTE_S // every_s * weight
+                share = UNIT * _MINUTE_S // every_s
+                share = max(share, min(share * run_min, UNIT))
+                cells, load = range(DAY_MIN), share * weight
             for season in range(len(SEASONS)):
                 self._enter_daily(season, cells, load)
 
-    def _enter_fields(self, resolved: str, zone_name: str, weight: int) -> None:
+    def _enter_fields(self, resolved: str, zone_name: str, weight: int, run_min: int) -> None:
         fields = parse(resolved).fields
         by_weekday = weekday_loads(fields[2:])
-        minutes = LocalTimes(fields).minutes
+        minutes = running(LocalTimes(fields).minutes, run_min)
         for season, offset in enumerate(offsets(zone_name)):
             if min(by_weekday) == max(by_weekday):
                 cells = [(minute - offset) % DAY_MIN for minute in minutes]
@@ -124,14 +136,14 @@ class Load:
                     if field.mask >> value & 1:
                         counts[value] += len(minutes) * weight
 
-    def _enter_daily(self, season: int, cells: range | list[int], load: int) -> None:
+    def _enter_daily(self, season: int, cells: Sequence[int], load: int) -> None:
         daily, top = self._daily[season], self._top[season]
         for cell in cells:
             daily[cell] += load
             top[cell] += load
 
     def _enter_weekly(
-        self, season: int, minutes: tuple[int, ...], offset: int, loads: list[int]
+        self, season: int, minutes: Sequence[int], offset: int, loads: list[int]
     ) -> None:
         tables, daily, top = self._weekly[season], self._daily[season], self._top[season]
         for minute in minutes:
@@ -139,6 +151,19 @@ class Load:
             for weekday, load in enumerate(loads):
                 tables[(weekday + days) % _DAYS_A_WEEK][cell] += load
             top[cell] = daily[cell] + max(table[cell] for table in tables)
+
+
+def running(starts: Sequence[int], run_min: int) -> Sequence[int]:
+    """Return the minutes in which launches that start in these minutes of a day, which rise, run:
+    each minute of the clock once, those after midnight as 1440 and more."""
+    if run_min == 1:
+        return starts
+    covered: list[int] = []
+    for start in starts:
+        first = max(start, covered[-1] + 1) if covered else start
+        covered += range(first, start + run_min)
+    here = {*covered}
+    return [minute for minute in covered if minute - DAY_MIN not in here]
 
 
 @lru_cache(maxsize=4096)

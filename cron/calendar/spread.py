@@ -1,7 +1,8 @@
 """Chooses the value of a `?` that keeps the peak load lowest.
 
-The algorithm is greedy. Of all options of a `?`, it takes the candidate whose busiest minute has
-the lowest load, then the one with the lowest total load. Among equals it takes the one that people
+The algorithm is greedy. A launch counts in each minute in which it usually runs, once for each of
+its parts (`load.py`). Of all options of a `?`, it takes the candidate whose busiest minute has the
+lowest load, then the one with the lowest total load. Among equals it takes the one that people
 rarely write themselves, then one in a quiet hour and a quiet ten minutes, then the first in an
 order that halves gaps. A chosen value never changes. The leader chooses once and writes the choice
 into the log with PLACEMENT_VERSION (SRE book ch. 24, "Running Large Cron"); it is never computed
@@ -23,18 +24,20 @@ import msgspec
 from cron.calendar.days import DAY_MIN, minutes_of_day
 from cron.calendar.expression import Expression, parse
 from cron.calendar.fields import Field, Option
-from cron.calendar.load import Load, weekday_loads
+from cron.calendar.load import RUN_MIN_MAX, Load, running, weekday_loads
 from cron.errors import ScheduleError
 from cron.job import Schedule
 
-PLACEMENT_VERSION: Final = 1
+PLACEMENT_VERSION: Final = 2
+"""1: each launch counted once, in the minute in which it starts."""
 
 _HOUR_MIN: Final = 60
 _TEN_MIN: Final = 10
 
 
-def place(schedule: Schedule, load: Load) -> Schedule:
-    """Return the schedule with a value for each `?`; the same schedule if it has no `?`.
+def place(schedule: Schedule, load: Load, run_min: int = 1) -> Schedule:
+    """Return the schedule with a value for each `?`; the same schedule if it has no `?`. Its
+    launches run for `run_min` minutes.
 
     `load` is not changed: the caller adds the result before it places the next schedule.
 
@@ -46,24 +49,29 @@ def place(schedule: Schedule, load: Load) -> Schedule:
     expression = parse(schedule.text)
     chosen = [option.text for option in _choose_days(expression, load)]
     days = parse(" ".join(("0", "0", *chosen))).fields[2:]
-    minute, hour = _choose_time((*expression.fields[:2], *days), schedule.zone, load)
+    run_min = min(max(run_min, 1), RUN_MIN_MAX)
+    minute, hour = _choose_time((*expression.fields[:2], *days), schedule.zone, load, run_min)
     resolved = expression.choose((minute, hour, *chosen))
     return msgspec.structs.replace(schedule, resolved=resolved, placement=PLACEMENT_VERSION)
 
 
-def place_all(schedules: list[Schedule], load: Load) -> list[Schedule]:
+def place_all(
+    schedules: Sequence[Schedule], load: Load, weights: Sequence[int] = ()
+) -> list[Schedule]:
     """Return the schedules with values, chosen one after the other, and add all to `load`.
+    `weights`: on how many executors launches of each run at once, one if left out.
 
     Schedules without `?` are added first, so that the others avoid them.
     """
-    for schedule in schedules:
+    weighed = [*zip(schedules, weights or [1] * len(schedules), strict=True)]
+    for schedule, weight in weighed:
         if schedule.is_placed:
-            load.add(schedule)
+            load.add(schedule, weight)
     placed = []
-    for schedule in schedules:
+    for schedule, weight in weighed:
         if not schedule.is_placed:
             schedule = place(schedule, load)
-            load.add(schedule)
+            load.add(schedule, weight)
         placed.append(schedule)
     return placed
 
@@ -105,7 +113,7 @@ def _choose_days(expression: Expression, load: Load) -> list[Option]:
     return chosen
 
 
-def _choose_time(fields: tuple[Field, ...], zone: str, load: Load) -> tuple[str, str]:
+def _choose_time(fields: tuple[Field, ...], zone: str, load: Load, run_min: int) -> tuple[str, str]:
     minute, hour = fields[:2]
     minutes = minute.options or (Option(minute.text, minute.mask),)
     hours = hour.options or (Option(hour.text, hour.mask),)
@@ -115,7 +123,7 @@ def _choose_time(fields: tuple[Field, ...], zone: str, load: Load) -> tuple[str,
     # A monthly job beside a weekly one counts for the weekday's row, not for all seven.
     weekdays = [day for day, count in enumerate(by_weekday) if 2 * count >= max(by_weekday)]
     row = load.top_of(weekdays, zone)
-    candidates = _candidates(minutes, hours)
+    candidates = _candidates(minutes, hours, run_min)
     number = _least(candidates, row)
     return minutes[number % len(minutes)].text, hours[number // len(minutes)].text
 
@@ -123,7 +131,9 @@ def _choose_time(fields: tuple[Field, ...], zone: str, load: Load) -> tuple[str,
 class _Candidates:
     """All pairs of a minute option and an hour option, with fast sums over their minutes."""
 
-    def __init__(self, minutes: tuple[Option, ...], hours: tuple[Option, ...]) -> None:
+    def __init__(
+        self, minutes: tuple[Option, ...], hours: tuple[Option, ...], run_min: int
+    ) -> None:
         self.times = [
             minutes_of_day(hour.mask, minute.mask) for hour in hours for minute in minutes
         ]
@@ -132,16 +142,23 @@ class _Candidates:
         self.hours = [_distinct(times, _HOUR_MIN) for times in self.times]
         self.tens = [_distinct(times, _TEN_MIN) for times in self.times]
         self._read_all = itemgetter(*(times[0] for times in self.times))
+        self._running = self.times
+        if run_min > 1:
+            self._running = [
+                tuple(minute % DAY_MIN for minute in running(times, run_min))
+                for times in self.times
+            ]
+        self._is_short = self.are_single and run_min == 1
         self._readers: list[Callable[[list[int]], Any]] = (
-            [] if self.are_single else [itemgetter(*times) for times in self.times]
+            [] if self._is_short else [itemgetter(*times) for times in self._running]
         )
 
     def costs(self, row: list[int]) -> list[Any]:
         """Return each candidate's costs: the load of its busiest minute, then the total load."""
-        if self.are_single:
+        if self._is_short:
             return list(self._read_all(row))
         found: list[Any] = []
-        for reader, times in zip(self._readers, self.times, strict=True):
+        for reader, times in zip(self._readers, self._running, strict=True):
             counts = reader(row) if len(times) > 1 else (reader(row),)
             found.append((max(counts), sum(counts)))
         return found
@@ -161,8 +178,10 @@ def _distinct(times: tuple[int, ...], size_min: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=256)
-def _candidates(minutes: tuple[Option, ...], hours: tuple[Option, ...]) -> _Candidates:
-    return _Candidates(minutes, hours)
+def _candidates(
+    minutes: tuple[Option, ...], hours: tuple[Option, ...], run_min: int
+) -> _Candidates:
+    return _Candidates(minutes, hours, run_min)
 
 
 def _least(candidates: _Candidates, row: list[int]) -> int:

@@ -26,6 +26,7 @@ from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
+    from cron.job import Job
 
 
 _PROGRESS_EVERY: Final = 5_000
@@ -209,17 +210,23 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
     implementations reject, or says what the cell has to have for it. Exits with 2 if there is an
     error, otherwise with 0.
     """
+    from cron.calendar.crowding import crowding
     from cron.crontab.reader import read_together
 
-    sources = map(read_source, files)
+    sources = [read_source(name) for name in files]
     contents = ((source.name, source.content) for source in sources)
     problems: list[Problem] = []
-    jobs = errors = warnings = 0
+    declared: list[Job] = []
+    errors = warnings = 0
     for _, reading in read_together(contents, system=system, zone="UTC", tenant="default"):
         problems += reading.problems
-        jobs += len(reading.jobs)
+        declared += reading.jobs
         errors += reading.error_count
         warnings += reading.warning_count
+    if (found := crowding(declared)) is not None:
+        name = sources[0].name if len(sources) == 1 else f"{len(sources)} files"
+        problems.append(Problem(name, 0, 0, found.text(), found.hint(), is_warning=True))
+        warnings += 1
     if settings.is_json:
         keys = "file line? column? severity message hint?"
         render.json_lines(
@@ -230,7 +237,7 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
         for problem in problems:
             render.problem(problem, to_stderr=False)
         notes = sum(problem.is_note for problem in problems)
-        counted = [(jobs, "job"), (errors, "error"), (warnings, "warning")]
+        counted = [(len(declared), "job"), (errors, "error"), (warnings, "warning")]
         counted += [(notes, "note")] * bool(notes)
         render.line(", ".join(render.number(count, what) for count, what in counted))
     if errors:

@@ -116,7 +116,8 @@ def _of_file(name: str, zone: str, after_s: int, count: int, *, system: bool) ->
     reading.raise_for_errors()
     for problem in reading.warnings:
         render.problem(problem, to_stderr=True)
-    schedules = place_all([job.schedule for job in reading.jobs], Load())
+    parts = [max(1, job.parts) for job in reading.jobs]
+    schedules = place_all([job.schedule for job in reading.jobs], Load(), parts)
     for job, schedule in zip(reading.jobs, schedules, strict=True):
         coming = _coming(job.name, schedule, after_s, count)
         if (bounds := job.schedule.bounds) is not None and bounds.calendar:

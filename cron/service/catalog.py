@@ -23,7 +23,7 @@ from cron.api.jobs import (
     JobChange,
 )
 from cron.calendar import spread
-from cron.calendar.load import Load
+from cron.calendar.crowding import Crowding, crowding
 from cron.calendar.schedule import Ticks, next_times, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.crontab.default_name import Unnamed, kept
@@ -52,14 +52,15 @@ from cron.limits import (
 )
 from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Given, account_for, as_lines
-from cron.service import access, arrivals, bounds, following, limiting, placing, unserved
+from cron.service import access, arrivals, bounds, following, remarks
 from cron.service.replica import Replica
+from cron.service.usual import NONE_RUNS_LONG, JobLoad, usual_times
 from cron.state import commands as c
 from cron.state.alerts import SELF
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
-from launcher.protocol.names import format_time, short_job_name
+from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
 
 _log = structlog.get_logger()
@@ -70,7 +71,6 @@ REMOVED_AT_ONCE = 1_000
 OWN = f"{SELF}/"
 """How the names of the cell's own jobs and sources begin."""
 _NEXT_SHOWN = 3
-_LEFT_SHOWN = 5
 
 
 class Declared(msgspec.Struct):
@@ -99,6 +99,10 @@ class Diff(msgspec.Struct):
     """Jobs of the source that it declares no more, and that are not removed."""
     later: int = 0
     """Jobs that the caller removes afterwards, as the changes say."""
+    placed: list[Job] = []
+    """All jobs that the source declares."""
+    crowding: Crowding | None = None
+    """The minute in which most of them are due, if they are too many."""
     paused: dict[str, list[str]] = {}
     """Jobs that are new and arrive paused, by the reason."""
 
@@ -166,9 +170,16 @@ def with_names(declared: Declared, records: Mapping[str, JobRecord]) -> Declared
 
 
 def compare(
-    declared: Declared, records: Sequence[JobRecord], base: int, *, prune: bool, now_s: int
+    declared: Declared,
+    records: Sequence[JobRecord],
+    base: int,
+    *,
+    prune: bool,
+    now_s: int,
+    run_min: Mapping[str, int] = NONE_RUNS_LONG,
 ) -> Diff:
-    """Return what changes, with every `?` placed where the load is least.
+    """Return what changes, with every `?` placed where the load is least. `run_min`: how many
+    minutes launches of jobs usually take, one if left out.
 
     Raises:
         CrontabError: jobs belong to another source; all of them are in it.
@@ -178,15 +189,13 @@ def compare(
     if clashing:
         raise CrontabError(clashing)
     jobs = {record.name: record.job for record in live.values() if record.job is not None}
-    load = Load()
-    for job in jobs.values():
-        load.add(job.schedule)
+    load = JobLoad(run_min, jobs.values())
     diff = Diff(declared.source, base, [], [], [])
     diff.left = _left_out(declared, live)
     if prune:
         diff.removed, diff.left = diff.left, []
         for name in diff.removed:
-            load.remove(jobs[name].schedule)
+            load.remove(jobs[name])
             diff.changes.append(_change("removed", jobs[name], jobs[name], now_s))
     # What has a fixed place comes first, so that the `?` of the same file keep out of its way.
     for job in sorted(declared.jobs, key=lambda job: not job.schedule.is_placed):
@@ -196,6 +205,8 @@ def compare(
         raise LimitExceeded(f"more than {JOBS_MAX} jobs in one cell", "use another cell for some")
     _check_measured(diff, jobs)
     diff.changes.sort(key=lambda change: change.job)
+    gone = {*diff.removed, *(one.name for one in declared.jobs)}
+    diff.crowding = crowding(diff.placed, (one for one in jobs.values() if one.name not in gone))
     return diff
 
 
@@ -352,23 +363,7 @@ def in_order(
     return [declared[place] for place in order]
 
 
-def _left_warning(diff: Diff) -> list[Problem]:
-    if not diff.left:
-        return []
-    count = len(diff.left)
-    names = ", ".join(short_job_name(name) for name in sorted(diff.left)[:_LEFT_SHOWN])
-    more = f" and {count - _LEFT_SHOWN} more" if count > _LEFT_SHOWN else ""
-    what, verb = (
-        ("1 job of this source is", "runs")
-        if count == 1
-        else (f"{count} jobs of this source are", "run")
-    )
-    message = f"{what} no longer declared and still {verb}: {names}{more}"
-    hint = "apply with --prune to remove what a source has no more; a new name makes a new job"
-    return [Problem(diff.source, 0, 0, message, hint, is_warning=True)]
-
-
-def _compare_job(diff: Diff, before: Job | None, job: Job, load: Load, now_s: int) -> None:
+def _compare_job(diff: Diff, before: Job | None, job: Job, load: JobLoad, now_s: int) -> None:
     """Add a job to a change, with its `?` placed; one that is there already keeps its place."""
     if len(encode_work(job.work)) > WORK_BYTES_MAX:
         raise LimitExceeded(
@@ -379,12 +374,13 @@ def _compare_job(diff: Diff, before: Job | None, job: Job, load: Load, now_s: in
     schedule = job.schedule
     kept = spread.keep(before.schedule, schedule) if before is not None else None
     if before is not None and kept != before.schedule:
-        load.remove(before.schedule)
+        load.remove(before)
     if not schedule.is_placed:
-        schedule = kept if kept is not None else spread.place(schedule, load)
-    if before is None or schedule != before.schedule:
-        load.add(schedule)
+        schedule = kept if kept is not None else load.place(job)
     placed = msgspec.structs.replace(job, schedule=schedule)
+    if before is None or schedule != before.schedule:
+        load.add(placed)
+    diff.placed.append(placed)
     what = [] if before is None else differences(before, placed)
     action = "added" if before is None else ("changed" if what else "unchanged")
     if action != "unchanged":
@@ -456,10 +452,7 @@ async def put_declared(
             raise after(so_far, error) from error
         changes += diff.changes
         later += diff.later
-        problems += _left_warning(diff)
-        problems += limiting.warnings(replica, source.jobs, source.source)
-        problems += placing.account_warnings(replica, source.jobs, source.source)
-        problems += unserved.warnings(replica, source.jobs, source.source)
+        problems += remarks.warnings(replica, source.source, source.jobs, diff.left, diff.crowding)
         if request.is_dry_run:
             gone.update(diff.removed)
         else:
@@ -486,8 +479,9 @@ async def _put_source(
         base = state.catalog
         declared = bounds.with_days(declared, state)
         records = [record for record in state.jobs.values() if record.name not in gone]
+        run_min = await usual_times(replica, declared.jobs, records)
         diff = await asyncio.to_thread(
-            compare, declared, records, base, prune=request.prune, now_s=now_s
+            compare, declared, records, base, prune=request.prune, now_s=now_s, run_min=run_min
         )
         if request.removes_later and not request.is_dry_run and not done:
             diff = _for_later(diff, state)

@@ -71,12 +71,15 @@ class Metrics:
     def __init__(self, replica: Replica, machine: Machine) -> None:
         self._replica = replica
         self._machine = machine
+        self._crowd: list[int] = []
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
 
     async def text(self) -> tuple[str, bytes]:
         """Return the content type, and all metrics as text."""
         await self._replica.job_series.read()
+        if self._replica.leader.epoch is not None:
+            self._crowd = await self._replica.activity.crowd.next_day(self._replica.clock.wall_ms())
         families = list(self.families())  # here: State belongs to the loop's thread
         return CONTENT_TYPE, await asyncio.to_thread(self._written, families)
 
@@ -253,6 +256,7 @@ class Metrics:
             len(state.dead),
         )
         yield from self._of_alerts()
+        yield from self._of_crowd()
         pool = replica.leader.pool
         yield _number("raftcron_executors_connected", "Connected executors.", pool.count)
         yield _series(
@@ -292,6 +296,23 @@ class Metrics:
         since_ms = oldest_delivery_ms(state)
         age_ms = max(0, now_ms - since_ms) if since_ms else 0
         yield _number("raftcron_alert_oldest_delivery_seconds", text, age_ms / 1000)
+
+    def _of_crowd(self) -> Iterator[Metric]:
+        if not self._crowd:
+            return  # they are being counted
+        most = max(self._crowd)
+        minute_s = self._replica.clock.wall_ms() // 60_000 * 60
+        yield _number(
+            "raftcron_crowded_minute_launches",
+            "The most launches that fall due in one minute of the next 24 hours; counted every ten"
+            " minutes.",
+            most,
+        )
+        yield _number(
+            "raftcron_crowded_minute_timestamp_seconds",
+            "When that minute begins, as Unix time.",
+            minute_s + self._crowd.index(most) * 60,
+        )
 
     def _queued(self) -> tuple[Counter[str], Counter[str], dict[str, int]]:
         """Return how many launches run and wait in each pool, the longest queues only, and since

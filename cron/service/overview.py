@@ -24,6 +24,7 @@ from cron.calendar.schedule import unreadable
 from cron.launch_state import LaunchState
 from cron.scheduler.gates import Gates
 from cron.service.activity import MINUTE_MS
+from cron.service.crowd import HOUR
 from cron.service.gates import of_gate
 from cron.service.jobs import of_job
 from cron.service.launches import of_row
@@ -126,7 +127,7 @@ async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:
     """Return how many launches ended in each of the last minutes, and what is open now."""
     state, now_ms = replica.state, replica.clock.wall_ms()
     await replica.activity.read(now_ms)
-    crowd = await replica.activity.crowd.next_hour(now_ms)
+    crowd = await replica.activity.crowd.next_day(now_ms)
     counts = replica.activity.minutes(now_ms - (query.minutes - 1) * MINUTE_MS)
     return ActivityReport(
         minutes=[
@@ -143,5 +144,6 @@ async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:
             TermView(one.epoch.term, one.epoch.replica, one.at_ms)
             for one in state.leader_terms[-TERMS_SHOWN:]
         ],
-        crowd=crowd,
+        crowd=crowd[:HOUR],
+        crowd_day=crowd,
     )

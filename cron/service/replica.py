@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # they answer calls themselves
     from cron.service.replacing import Replacing
     from cron.service.snapshots import Saving
     from cron.service.task_feed import TaskFeed
+    from cron.service.usual import UsualTimes
 
 _NONE: Final[Any] = None
 
@@ -57,6 +58,7 @@ class Replica(msgspec.Struct, frozen=True):
     task_files: TaskFiles | None = None
     activity: Activity = _NONE
     job_series: SeriesOfJobs = _NONE
+    usual: UsualTimes | None = None
     outcomes: Outcomes = _NONE
     members_turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 

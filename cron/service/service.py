@@ -46,6 +46,7 @@ from cron.service.job_series import SeriesOfJobs
 from cron.service.outcomes import Outcomes
 from cron.service.replica import Replica
 from cron.service.task_feed import TaskFeed
+from cron.service.usual import UsualTimes
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
@@ -165,6 +166,7 @@ class CellService:
             intake=Intake(replica.leader, replica.clock, lambda: replica.applier.state.access),
             activity=Activity(lambda: replica.applier.state, replica.row_store),
             job_series=SeriesOfJobs(lambda: replica.applier.state, replica.row_store),
+            usual=UsualTimes(replica.row_store, replica.clock),
             outcomes=Outcomes(lambda: replica.applier.state, replica.row_store),
         )
         replica.applier.subscribe(self.replica.feed.follow)

@@ -9,6 +9,7 @@ from typing import Any
 from cron.errors import NotLeader
 from cron.launch_state import LaunchState
 from cron.scheduler.indexes import LeaderIndexes
+from cron.scheduler.places import Places
 from cron.scheduler.views import Depth, Wait
 from cron.service.replica import Replica
 from cron.service.service import CellService
@@ -16,7 +17,7 @@ from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
 from launcher.pool.duplicate_ids import DuplicateIds
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import GroupOffer, Ordered
 from launcher.protocol.status import Limiting, Reason
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import T0, StateRig
@@ -29,6 +30,7 @@ class FakeQueues:
         self.rows: list[Depth] = []
         self.waits: dict[int, Wait] = {}
         self.ahead: dict[int, int] = {}
+        self.places = Places()
         self.lack = ""
         self.asked_positions = 0
         self.asked_missing = 0
@@ -126,6 +128,9 @@ class World:
     def indexes(self) -> LeaderIndexes:
         return LeaderIndexes(self.state)
 
+    def elsewhere(self) -> NotLeader | None:
+        return NotLeader(None) if self.epoch is None else None
+
     async def confirm(self) -> None:
         """The majority of one confirms who leads."""
         if self.epoch is None:
@@ -157,6 +162,7 @@ class World:
                 cpu_limiting=Limiting.NONE,
                 memory_limiting=fields.pop("memory_limiting", Limiting.UNKNOWN),
                 accounts=fields.pop("accounts", None),
+                ordered=Ordered(),
             ),
             "is_leased": True,
             "is_silent": False,

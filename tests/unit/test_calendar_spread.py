@@ -60,7 +60,7 @@ def test_on_an_empty_table_no_round_minute_is_chosen():
 
 def test_a_placed_schedule_is_plain_and_says_by_which_version():
     schedule = place(wanted("?/15 2-6 * * ?", "Asia/Tokyo"), Load())
-    assert schedule.placement == PLACEMENT_VERSION == 1
+    assert schedule.placement == PLACEMENT_VERSION == 2
     assert schedule.text == "?/15 2-6 * * ?"
     assert schedule.zone == "Asia/Tokyo"
     assert "?" not in schedule.resolved
@@ -160,7 +160,57 @@ def test_a_hundred_thousand_fixed_jobs_are_a_thousand_entries(monkeypatch):
         load.add(Schedule("", f"{number % 50} {number % 20} * * *"))
     load.top("UTC")
     assert len(entered) == 100
-    assert sum(weight for _, _, weight in entered) == 100_000
+    assert sum(weight for _, _, weight, _ in entered) == 100_000
+
+
+def test_a_launch_counts_in_each_minute_in_which_it_runs():
+    load = Load()
+    nightly = wanted("50 23 * * *")
+    load.add(nightly, weight=2, run_min=20)
+    row = load.top("UTC")
+    assert [at for at, count in enumerate(row) if count] == [*range(10), *range(1430, 1440)]
+    assert {*row} == {0, 2 * UNIT}
+    load.remove(nightly, weight=2, run_min=20)
+    assert load.top("UTC") == [0] * 1440
+
+
+def test_a_job_that_runs_longer_than_its_period_counts_once_in_each_minute():
+    for text in ("0 * * * *", "*/7 * * * *", "@every 1h", "@every 7m"):
+        load = Load()
+        load.add(wanted(text), run_min=100)
+        assert load.top("UTC") == [UNIT] * 1440 or text == "@every 7m"
+    assert load.top("UTC") == [UNIT] * 1440
+
+
+def test_a_question_mark_keeps_clear_of_jobs_that_run_long():
+    load = Load()
+    load.add(wanted("0 3 * * *"), run_min=50)
+    for _ in range(10):
+        schedule = place(wanted("? 3 * * *"), load)
+        assert int(schedule.resolved.split()[0]) >= 50
+        load.add(schedule)
+
+
+def test_a_long_job_gets_a_time_at_which_all_of_it_is_free():
+    load = Load()
+    for minute in (10, 25, 59):
+        load.add(wanted(f"{minute} 3 * * *"))
+    schedule = place(wanted("? 3 * * *"), load, run_min=30)
+    assert 26 <= int(schedule.resolved.split()[0]) <= 29
+
+
+def test_a_job_of_many_parts_weighs_as_many_jobs():
+    load = Load()
+    load.add(wanted("* 3 * * *"), weight=5)
+    load.add(wanted("30-59 3 * * *"), weight=-4)
+    placed = place_all([wanted("? 3 * * *")] * 100, load, [1] * 100)
+    assert all(int(one.resolved.split()[0]) >= 30 for one in placed)
+
+
+def test_a_place_of_the_first_version_never_moves():
+    before = Schedule("? 3 * * *", "17 3 * * *", "UTC", 0, 1)
+    kept = keep(before, wanted("? 3 * * *"))
+    assert kept == before
 
 
 def old(text="? ?(2-6) * * 1", resolved="17 3 * * 1", zone="UTC"):

@@ -229,5 +229,19 @@ async def test_lint_of_a_file_with_warnings_exits_with_zero(folder):
     assert "warning" in result.stdout
 
 
+async def test_lint_names_a_minute_in_which_very_many_jobs_are_due_once(folder):
+    jobs = "".join(f"#: name=j{number}\n0 0 * * *  true\n" for number in range(300))
+    (folder / "many.crontab").write_text(jobs)
+    result = await run_cli("lint", "many.crontab")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "many.crontab: warning: 300 launches fall due in one minute, 00:00 UTC "
+        "(most by `0 0 * * *`)",
+        "  hint: `? 0 * * *` has the cell choose a minute for each job: about 5 in each minute of "
+        "that hour",
+        "300 jobs, 0 errors, 1 warning",
+    ]
+
+
 async def test_lint_of_nothing_is_a_usage_error(folder):
     assert (await run_cli("lint")).exit_code == 2

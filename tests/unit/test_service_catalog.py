@@ -39,9 +39,10 @@ from tests.unit.state_rig import T0, StateRig, job
 
 
 def served(rig: StateRig, leader: object = None) -> Replica:
-    """Return a replica on a rig; without a leader it must not ask one."""
+    """Return a replica on a rig; without a leader it has no queues, and must commit nothing."""
     world: Any = SimpleNamespace(state=rig.state, wall_ms=lambda: rig.at_ms)
-    return Replica(cast("Leader", leader), world, world, world)
+    without = SimpleNamespace(queues=None, pool=SimpleNamespace(sessions=list))
+    return Replica(cast("Leader", leader or without), world, world, world)
 
 
 def diff_of(*jobs: c.Job) -> Diff:
@@ -361,6 +362,7 @@ class LostHalfWay:
     def __init__(self, rig: StateRig) -> None:
         self.rig = rig
         self.left = 1
+        self.queues = self.pool = None
 
     async def submit(self, build: Build, **_named: bool) -> tuple[int, tuple[Result, ...]]:
         if not self.left:

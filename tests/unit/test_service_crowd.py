@@ -1,8 +1,9 @@
-"""How many launches fall due in each minute of the next hour."""
+"""How many launches fall due in each minute of the next day."""
 
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from cron.job import Job, Schedule
 from cron.service.crowd import MINUTES_AHEAD, SCHEDULES_MAX, Crowd, count_due
@@ -30,14 +31,14 @@ def test_jobs_count_in_the_minutes_in_which_they_fall_due() -> None:
         job("at-five", schedule=Schedule("5 * * * *", "5 * * * *")),
         job("also-at-five", schedule=Schedule("5 * * * *", "5 * * * *")),
     )
-    assert counted(rig) == [6 if place == 5 else 4 for place in range(MINUTES_AHEAD)]
+    assert counted(rig) == [6 if place % 60 == 5 else 4 for place in range(24 * 60)]
 
 
 def test_what_a_pause_skips_does_not_count() -> None:
     rig = declared(job("a"), job("b"), job("c"))
     rig.append(c.Pause(("default/a",), "", 0, "ada"))
     rig.append(c.Pause(("default/b",), "", (BEGIN + 30 * 60) * 1000, "ada"))
-    assert counted(rig) == [1] * 30 + [2] * 30
+    assert counted(rig) == [1] * 30 + [2] * (MINUTES_AHEAD - 30)
 
 
 def test_more_schedules_than_are_looked_at_give_no_answer() -> None:
@@ -52,20 +53,31 @@ def test_more_schedules_than_are_looked_at_give_no_answer() -> None:
     assert count_due([like(one) for one in range(1_000, 1_001 + SCHEDULES_MAX)], BEGIN) == []
 
 
-async def test_the_hour_is_counted_once_a_minute() -> None:
+async def test_the_day_is_counted_once_in_ten_minutes_and_what_is_over_is_cut_off() -> None:
     rig = declared(job("a"))
     crowd = Crowd(lambda: rig.state)
     crowd.wait_s = 60
-    assert await crowd.next_hour(BEGIN * 1000) == [1] * MINUTES_AHEAD
+    assert await crowd.next_day(BEGIN * 1000) == [1] * MINUTES_AHEAD
     rig.put(job("b"))
-    assert await crowd.next_hour(BEGIN * 1000 + 59_999) == [1] * MINUTES_AHEAD
-    assert await crowd.next_hour(BEGIN * 1000 + 60_000) == [2] * MINUTES_AHEAD
+    late_ms = BEGIN * 1000 + 9 * 60_000 + 59_999
+    assert await crowd.next_day(late_ms) == [1] * (MINUTES_AHEAD - 9)
+    assert await crowd.next_day(late_ms + 1) == [2] * MINUTES_AHEAD
+
+
+def test_of_schedules_that_are_many_and_often_due_the_next_day_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cron.service.crowd.LOOKS_MAX", MINUTES_AHEAD)
+    one = job("a", schedule=Schedule("* * * * *", "* * * * *"))
+    assert counted(declared(one)) == [1] * MINUTES_AHEAD
+    more = job("b", schedule=Schedule("0 0 * * *", "0 0 * * *"))
+    assert len(counted(declared(one, more))) == 60
 
 
 async def test_an_answer_does_not_wait_for_a_long_count() -> None:
     rig = declared(job("a"))
     crowd = Crowd(lambda: rig.state)
     crowd.wait_s = 0
-    assert await crowd.next_hour(BEGIN * 1000) == []
+    assert await crowd.next_day(BEGIN * 1000) == []
     crowd.wait_s = 60
-    assert await crowd.next_hour(BEGIN * 1000) == [1] * MINUTES_AHEAD
+    assert await crowd.next_day(BEGIN * 1000) == [1] * MINUTES_AHEAD

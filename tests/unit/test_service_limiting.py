@@ -16,7 +16,7 @@ from cron.service.executors import views_of
 from cron.service.launches import of_open, with_limits
 from cron.service.proofs import why
 from cron.service.replica import Replica
-from launcher.protocol.reports import Accounts, GroupOffer
+from launcher.protocol.reports import Accounts, GroupOffer, Ordered
 from launcher.protocol.status import Limiting
 from launcher.protocol.work import WorkSpec
 from tests.unit.pool_people_rig import FakeClock, FakeQueues
@@ -48,6 +48,8 @@ def world(
             cpu_limiting=cpu,
             memory_limiting=how,
             accounts=accounts,
+            ordered=Ordered(),
+            slots=4,
         )
         offers = (GroupOffer("web", 8, (HANDLER,), 4, handlers),)
         made.seat(f"e{number}", f"l{number}", greeting=greeting, offers=offers)

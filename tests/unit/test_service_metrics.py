@@ -19,6 +19,7 @@ from consensus.leadership import Leadership
 from cron.alert_rules import AlertKind, Channel, ChannelKind, Condition, Rule
 from cron.api.members import OverloadView
 from cron.history.store import RowStore
+from cron.job import Schedule
 from cron.launch_state import LaunchState
 from cron.scheduler.budget import TurnPace
 from cron.scheduler.views import Depth
@@ -36,6 +37,7 @@ from tests.unit.test_service_questions import JOB
 from tests.unit.test_service_questions import row_store as row_store
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+DAY_S = 86_400
 PROMTOOL = shutil.which("promtool")
 
 
@@ -254,6 +256,19 @@ async def test_the_age_of_a_backup_is_told_once_there_is_one(measured: Measured)
     assert (await measured.numbers())["raftcron_backup_age_seconds{}"] == 61
 
 
+async def test_the_most_crowded_minute_of_the_next_day_is_a_number(measured: Measured) -> None:
+    often = [job(f"j{at}", schedule=Schedule("7 3 * * *", "7 3 * * *")) for at in range(40)]
+    measured.put(*often)
+    measured.served.activity.crowd.wait_s = 60
+    found = await measured.numbers()
+    assert found["raftcron_crowded_minute_launches{}"] == 41
+    minute_s = int(found["raftcron_crowded_minute_timestamp_seconds{}"])
+    assert minute_s % DAY_S == (3 * 60 + 7) * 60
+    assert 0 <= minute_s - measured.clock.now_ms // 1000 // 60 * 60 < DAY_S
+    measured.leader.epoch = None
+    assert "raftcron_crowded_minute_launches{}" not in await measured.numbers()
+
+
 async def test_syncs_and_turns_are_counted_by_how_long_they_took(measured: Measured) -> None:
     measured.syncs.note(0.4)
     measured.syncs.note(12_000)
@@ -275,8 +290,10 @@ async def test_the_document_has_every_metric_with_its_help(measured: Measured) -
     measured.put(job(metrics=True))
     measured.account(60)
     measured.run(60)
+    measured.served.activity.crowd.wait_s = 60
+    await measured.text()
     families = [*measured.metrics.families(), *measured.metrics.of_disk()]
-    assert len(families) == 30
+    assert len(families) == 32
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"| `{name}`" in document, name

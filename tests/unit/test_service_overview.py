@@ -269,7 +269,9 @@ async def test_only_the_minutes_that_are_asked_for_are_told(row_store: RowStore)
     assert len((await rig.activity(minutes=12)).minutes) == 1
 
 
-async def test_the_next_hour_is_told_by_the_schedules(row_store: RowStore) -> None:
+async def test_the_next_hour_and_day_are_told_by_the_schedules(row_store: RowStore) -> None:
     rig = Watched(row_store)
     rig.served.activity.crowd.wait_s = 60
-    assert (await rig.activity()).crowd == [1] * 60
+    report = await rig.activity()
+    assert report.crowd == [1] * 60
+    assert report.crowd_day == [1] * 1440

@@ -19,6 +19,8 @@ from cron.web.console.texts import MINUTE_S, duration, instant, minute, number
 WIDE: Final = 1_124
 NARROW: Final = 360
 """Widths of pictures, in units of which a letter has eleven."""
+CROWD_UNIT: Final = 10
+"""Minutes of one bar of the next day."""
 NARROW_BARS: Final = 40
 _LEFT: Final = 44
 STATES: Final = ("succeeded", "failed", "lost", "skipped", "cancelled")
@@ -143,7 +145,22 @@ def per_minute(
 
 
 def crowd(counts: Sequence[int], first: int, width: int = WIDE) -> Markup:
-    """Return how many launches fall due in each minute from `first` on."""
+    """Return how many launches fall due in each minute of an hour from `first` on."""
+    return _crowd(counts, first, "the next hour", width, 10 if width > NARROW else 20)
+
+
+def crowd_day(counts: Sequence[int], first: int, width: int = WIDE) -> Markup:
+    """Return how many launches fall due in the most crowded minute of each CROWD_UNIT from `first`
+    on."""
+    most = [max(counts[at : at + CROWD_UNIT]) for at in range(0, len(counts), CROWD_UNIT)]
+    every = 18 if width > NARROW else 36
+    return _crowd(most, first, "the next 24 hours", width, every, CROWD_UNIT)
+
+
+def _crowd(
+    counts: Sequence[int], first: int, when: str, width: int, every: int, unit: int = 1
+) -> Markup:
+    """Return bars from `first` on, each of so many minutes, with a time below each `every`th."""
     top, left = 60, _LEFT
     width -= left
     step, most = width / max(1, len(counts)), max([1, *counts])
@@ -153,12 +170,12 @@ def crowd(counts: Sequence[int], first: int, width: int = WIDE) -> Markup:
         if one
     ]
     marks = [
-        _text(left + place * step, top + 15, minute((first + place) * MINUTE_S * 1000))
-        for place in range(0, len(counts), 10 if width > NARROW else 20)
+        _text(left + place * step, top + 15, minute((first + place * unit) * MINUTE_S * 1000))
+        for place in range(0, len(counts), every)
     ]
     busiest = max(range(len(counts)), key=counts.__getitem__, default=0)
-    at = minute((first + busiest) * MINUTE_S * 1000)
-    title = f"launches that fall due in the next hour: at most {number(most)}, at {at} UTC"
+    at = minute((first + busiest * unit) * MINUTE_S * 1000)
+    title = f"launches that fall due in {when}: at most {number(most)} a minute, at {at} UTC"
     return _figure(
         left + width, top + 18, title, "crowd",
         _bars("s-due", rects),

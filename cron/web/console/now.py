@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from heapq import nlargest
 from typing import Any, Final
 
 from cron.api import table as t
@@ -24,6 +25,8 @@ DAY_UNIT: Final = 12
 LISTED: Final = 8
 SKIPPED_READ: Final = 200
 """Skipped instants, the newest, among which the page looks for missed ones."""
+CROWDED_SHOWN: Final = 3
+"""Most crowded minutes of the next day that are named."""
 _DAY_MINUTES: Final = 1_440
 
 
@@ -103,7 +106,20 @@ def _pictures(activity: ActivityReport, now_ms: int) -> dict[str, object]:
         "crowd": charts.both(lambda width: charts.crowd(activity.crowd, this, width))
         if activity.crowd
         else None,
+        "crowd_day": charts.both(lambda width: charts.crowd_day(activity.crowd_day, this, width))
+        if len(activity.crowd_day) > len(activity.crowd)
+        else None,
+        "crowded": _most_crowded(activity.crowd_day, this),
     }
+
+
+def _most_crowded(counts: Sequence[int], first: int) -> list[tuple[int, int]]:
+    """Return the times in ms of the most crowded minutes, with how many launches fall due; none
+    that has less than twice the mean."""
+    even = sum(counts) / max(1, len(counts))
+    busy = nlargest(CROWDED_SHOWN, range(len(counts)), key=counts.__getitem__)
+    shown = [at for at in busy if counts[at] > max(1, 2 * even)]
+    return [((first + at) * MINUTE_S * 1000, counts[at]) for at in shown]
 
 
 def _table(activity: ActivityReport, now_ms: int) -> list[tuple[int, dict[str, int]]]:

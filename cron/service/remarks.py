@@ -1,0 +1,49 @@
+"""What people are told about the jobs of a source when they apply it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cron.calendar.crowding import Crowding
+from cron.errors import Problem
+from cron.job import Job
+from cron.service import crowd, limiting, placing, unserved
+from cron.service.replica import Replica
+from launcher.protocol.names import short_job_name
+
+LEFT_SHOWN: Final = 5
+
+
+def warnings(
+    replica: Replica,
+    source: str,
+    jobs: Sequence[Job],
+    left: Sequence[str],
+    crowding: Crowding | None,
+) -> list[Problem]:
+    """Return the warnings about a source: `jobs` are those that it declares, `left` those that it
+    declares no more and that stay, `crowding` is the minute in which too many are due."""
+    return [
+        *_left_warning(source, left),
+        *limiting.warnings(replica, jobs, source),
+        *placing.account_warnings(replica, jobs, source),
+        *unserved.warnings(replica, jobs, source),
+        *crowd.warnings(replica, crowding, jobs, source),
+    ]
+
+
+def _left_warning(source: str, left: Sequence[str]) -> list[Problem]:
+    if not left:
+        return []
+    count = len(left)
+    names = ", ".join(short_job_name(name) for name in sorted(left)[:LEFT_SHOWN])
+    more = f" and {count - LEFT_SHOWN} more" if count > LEFT_SHOWN else ""
+    what, verb = (
+        ("1 job of this source is", "runs")
+        if count == 1
+        else (f"{count} jobs of this source are", "run")
+    )
+    message = f"{what} no longer declared and still {verb}: {names}{more}"
+    hint = "apply with --prune to remove what a source has no more; a new name makes a new job"
+    return [Problem(source, 0, 0, message, hint, is_warning=True)]
