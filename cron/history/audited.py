@@ -40,6 +40,7 @@ class AuditedJob(msgspec.Struct, frozen=True):
     up to `forgotten_s` the schedules are not known any more. `paused` is why it does not run now.
     Times of what began up to `reset_index`, where the cell's time was set back, are those of a
     wrong clock.
+    `revision` is its newest one, which changed what no `Span` has, such as its command.
     """
 
     name: str
@@ -48,6 +49,7 @@ class AuditedJob(msgspec.Struct, frozen=True):
     forgotten_s: int = 0
     paused: Paused | None = None
     reset_index: int = 0
+    revision: int = 0
 
     def unreadable(self, after_s: int, until_s: int) -> str:
         """Return why the instants of a period cannot be known here, "" if they can."""

@@ -195,7 +195,7 @@ def _silent_verdict(job: AuditedJob, at_s: int, now_s: int) -> str:
     if job.tick_at(at_s) is None:
         return _no_instant(span, at_s)
     if at_s > now_s:
-        return _future(span, job.paused, at_s, now_s)
+        return _future(job, at_s, now_s)
     if at_s > job.horizon_s:
         return (
             "it is due and has no row yet: accounts reach to "
@@ -239,10 +239,11 @@ def _no_instant(span: Span, at_s: int) -> str:
     return f"it is no instant of the schedule {text}{zone}{near}"
 
 
-def _future(span: Span, pause: Paused | None, at_s: int, now_s: int) -> str:
+def _future(job: AuditedJob, at_s: int, now_s: int) -> str:
+    pause = job.paused
     wait = format_ms((at_s - now_s) * 1000)
     if pause is None or 0 < pause.until_ms <= at_s * 1000:
-        return f"it is due in {wait}, by revision {span.revision}"
+        return f"it is due in {wait}, by revision {job.revision}"
     until = f"until {format_time(pause.until_ms // 1000)}" if pause.until_ms else "until resumed"
     return f"it is due in {wait}, and will be skipped{_paused(pause)} {until}"
 

@@ -230,7 +230,14 @@ async def _newer(row_store: RowStore, row: Row, open_rows: list[Row]) -> str:
 def audited_job(record: JobRecord) -> AuditedJob:
     """Return a job's past as audits see it."""
     spans, forgotten_s = tuple(record.spans), record.forgotten_s
-    return AuditedJob(record.name, spans, record.horizon_s, forgotten_s, record.paused)
+    return AuditedJob(
+        record.name,
+        spans,
+        record.horizon_s,
+        forgotten_s,
+        record.paused,
+        revision=record.revision,
+    )
 
 
 def _look(

@@ -317,7 +317,8 @@ def test_a_job_that_never_was() -> None:
 
 def test_the_future_says_when_and_whether_a_pause_will_hold() -> None:
     now = "2026-03-20T02:28:30Z"
-    assert why(now=now).verdict == "it is due in 1 min 30 s, by revision 3"
+    of = msgspec.structs.replace(job(), revision=5)  # its command was changed since
+    assert why(of=of, now=now).verdict == "it is due in 1 min 30 s, by revision 5"
     pause = Paused("holidays", "ann", parse_time("2026-03-18T09:00:00Z") * 1000, 0)
     assert why(now=now, pause=pause).verdict == (
         "it is due in 1 min 30 s, and will be skipped; the job has been paused since "
