@@ -251,6 +251,14 @@ install-files:
 	install -m 0644 examples/worker.env $(DESTDIR)$(ETC)/worker.env.example
 	install -m 0644 deploy/systemd/*.conf $(DESTDIR)$(DOCS)/systemd
 	install -m 0644 README.md CHANGELOG.md docs/*.md $(DESTDIR)$(DOCS)
+	install -d $(DESTDIR)$(DOCS)/deploy $(DESTDIR)$(DOCS)/images
+	ln -sfn . $(DESTDIR)$(DOCS)/docs
+	ln -sfn ../systemd $(DESTDIR)$(DOCS)/deploy/systemd
+	install -m 0644 $$(grep -ohE 'images/[a-z0-9-]+\.png' docs/*.md | sort -u | sed 's|^|docs/|') \
+	  $(DESTDIR)$(DOCS)/images
+	cp -R examples $(DESTDIR)$(DOCS)
+	cp -R deploy/prometheus deploy/grafana deploy/compose deploy/kubernetes $(DESTDIR)$(DOCS)/deploy
+	find $(DESTDIR)$(DOCS) -name __pycache__ -prune -exec rm -r {} +
 
 clean: ## remove what was made
 	rm -rf $(VENV) .proto-venv .cache dist build data .mypy_cache .ruff_cache .pytest_cache \

@@ -35,7 +35,7 @@ from consensus.config import TlsFiles as EngineFiles
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, NoData
 from consensus.leadership import Leadership
-from cron import endings, failpoints
+from cron import endings, failpoints, unit
 from cron.allocator import keep_memory_small
 from cron.api.admission import Admission
 from cron.api.callers import executor_of
@@ -375,6 +375,7 @@ class Daemon:
         if leadership.leader is not None:
             self._fresh = None
             keep(Path(self._config.data))
+            (Path(self._config.data) / unit.JOIN).unlink(missing_ok=True)
 
     async def _close(self) -> None:
         if self._http is not None:
@@ -578,6 +579,14 @@ def _load(options: argparse.Namespace) -> ReplicaConfig:
     return msgspec.structs.replace(config, data=str(Path(options.data).absolute()))
 
 
+def _start_of(options: argparse.Namespace, data: Path) -> Start:
+    """Return what is asked for by the options, or by a file that `raftcron join` left for this
+    start, which counts more: the unit's options are those of a new cell."""
+    if options.join or (data / unit.JOIN).exists():
+        return "join"
+    return "bootstrap" if options.bootstrap else "resume"
+
+
 def _make_folder(config: ReplicaConfig, start: Start) -> None:
     """Create the data directory; if other users may enter it, take that from them.
 
@@ -606,13 +615,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a replica until it is told to stop; return an exit code of `cron.endings`."""
     keep_memory_small()
     options = _parse(argv)
-    start: Start = "join" if options.join else "bootstrap" if options.bootstrap else "resume"
     configure_logs(replica="")  # until the configuration is read
     try:
         if options.die_with_parent:
             die_with_parent()
         with private_files():
             config = _load(options)
+            start = _start_of(options, Path(config.data))
             configure_logs(replica=config.id)
             _make_folder(config, start)
             failpoints.arm()

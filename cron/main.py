@@ -20,6 +20,7 @@ PROCESSES: Final[dict[str, tuple[str, str]]] = {
     "executor": ("cron.cli.executors", "Run an executor, or drain one."),
     "worker": ("cron.cli.worker", "Run the handlers of a Python module."),
     "target": ("cron.cli.targets", "Hand launches over to places outside the cell."),
+    "join": ("cron.cli.join", "Join the cell with an empty disk, by the systemd unit."),
     "restore": (
         "cron.restore",
         "Restore a cell whose disks are all lost, or all but one.",

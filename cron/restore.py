@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import shlex
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cron import unit
 from cron.cli import exits, render
 from cron.cli.options import Settings, output_option, pass_settings, person
 from cron.cli.stores import store_errors
@@ -41,9 +43,23 @@ LIVING_S: Final = 2.0
 @click.option(
     "--config",
     metavar="FILE",
-    required=True,
+    default=unit.CONFIG,
+    show_default=True,
     type=click.Path(),
     help="Configuration file of a replica.",
+)
+@click.option(
+    "--start",
+    is_flag=True,
+    help="Restore as the user of the replica's systemd unit, and start that.",
+)
+@click.option(
+    "--unit",
+    "unit_name",
+    metavar="UNIT",
+    default=unit.NAME,
+    show_default=True,
+    help="The systemd unit that --start starts.",
 )
 @click.option(
     "--from", "url", metavar="URL", help="URL of the object storage (default as in FILE)."
@@ -93,12 +109,42 @@ def restore_command(settings: Settings, /, **said: Any) -> None:
     from cron import failpoints
     from launcher.private import private_files
 
+    start, name = said.pop("start"), said.pop("unit_name")
+    found = unit.find(name) if start else None
+    if found is not None and not _is_child_of_unit(found, said):
+        if not said["dry_run"]:
+            found.start()
+            render.line(f"{name} runs", err=settings.is_json)
+        return
     failpoints.arm()
     with private_files():
-        _restore(settings, **said)
+        _restore(settings, is_started=start, **said)
 
 
-def _restore(settings: Settings, *, config: str, yes: bool, dry_run: bool, **said: Any) -> None:
+def _is_child_of_unit(found: unit.Unit, said: dict[str, Any]) -> bool:
+    """Go on in a child process as the unit's user, and return True there; in this one return False
+    once the child has restored the cell.
+
+    Raises:
+        click.exceptions.Exit: it has not.
+    """
+    from cron.config import load_replica_config
+
+    if not said["dry_run"]:
+        found.own(Path(said["data"] or load_replica_config(said["config"]).data).absolute())
+    child = os.fork()
+    if not child:
+        found.become()
+        return True
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        raise click.exceptions.Exit(code if code > 0 else exits.FAILED)
+    return False
+
+
+def _restore(
+    settings: Settings, *, config: str, yes: bool, dry_run: bool, is_started: bool, **said: Any
+) -> None:
     from cron.config import load_replica_config
     from cron.storage.restoring import Choices
 
@@ -129,8 +175,11 @@ def _restore(settings: Settings, *, config: str, yes: bool, dry_run: bool, **sai
     elif report.is_done:
         into = ["--data", said["data"]] if said["data"] is not None else []
         start = shlex.join(["raftcron", "replica", "--config", config, *into])
-        render.line(f"restored into {report.data} as generation {report.new_generation}. Next:")
-        render.line(f"  {start}")
+        next_step = "" if is_started else ". Next:"
+        done = f"restored into {report.data} as generation {report.new_generation}{next_step}"
+        render.line(done)
+        if not is_started:
+            render.line(f"  {start}")
         if not replica.single:
             render.line("  the other replicas with --bootstrap, in empty folders")
         render.line("executors need nothing; raftcron status shows how they are asked what ran")

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cron.access import DIGEST_CHARS
+from cron.access import DIGEST_CHARS, TOKEN_ROLES
 from cron.cli import render
 from cron.cli.app import Group
 from cron.cli.options import (
     Settings,
     asks_cell,
+    can_ask,
     first_option,
     output_option,
     pass_settings,
@@ -31,6 +32,9 @@ GOES: Final = {
     EXECUTOR: "to the host of {name}; its executor.toml names the three files in [tls]",
     PERSON: "to {name}; `--tls FOLDER` or RAFTCRON_TLS names the folder",
 }
+
+
+_ROLES: Final = tuple(role.label for role in TOKEN_ROLES)
 
 
 @click.group("certs", cls=Group)
@@ -76,19 +80,39 @@ def init_command(settings: Settings, folder: Path, cell: str, days: int) -> None
     type=click.Path(path_type=Path, file_okay=False),
     help="Where the directory KIND-NAME is created (default DIR).",
 )
+@click.option(
+    "--role",
+    type=click.Choice(_ROLES),
+    default=None,
+    help="Role of a person: shows the command that grants it. A person is asked for it.",
+)
 @output_option
 @pass_settings
 def issue_command(
-    settings: Settings, folder: Path, kind: str, name: str, days: int, out: Path | None
+    settings: Settings,
+    folder: Path,
+    kind: str,
+    name: str,
+    days: int,
+    out: Path | None,
+    role: str | None,
 ) -> None:
     """Issue a certificate with the authority in DIR.
 
     NAME is the id of a replica or executor, as in its configuration, or the name of a person,
     which the cell records with each change. Writes ca.pem, cert.pem and key.pem to OUT/KIND-NAME.
+
+    A certificate has no role: the cell grants roles to names. Until its first role is granted,
+    every person's certificate may do everything.
     """
     from cron.certs.files import CERTIFICATE, find_certificates, open_authority, write_issued
     from cron.certs.making import issue
 
+    if role is not None and kind != PERSON:
+        raise click.UsageError(f"--role is for a person: a {kind} has none")
+    if role is None and kind == PERSON and not settings.is_json and can_ask():
+        question = f"Role of {name} in the cell"
+        role = click.prompt(question, type=click.Choice(_ROLES), default=_ROLES[0], err=True)
     authority = open_authority(folder)
     now_s = settings.now_ms() // 1000
     made = issue(authority, kind, name, now_s=now_s, days=days)
@@ -97,6 +121,17 @@ def issue_command(
     if not settings.is_json:
         render.line()
         render.line(f"{issued}: goes {GOES[kind].format(name=name)}")
+        if kind == PERSON:
+            _say_role(name, role)
+
+
+def _say_role(name: str, role: str | None) -> None:
+    """Say what a person's certificate may do, and how to give it a role."""
+    render.line(
+        f"{name} may do everything until the cell's first `role grant`, and nothing after it"
+    )
+    render.line("without a role. The first role has to be that of an admin. Next, in the cell:")
+    render.line(f"  raftcron role grant {name} {role or _ROLES[0]}")
 
 
 @certs_command.command("show")

@@ -343,14 +343,15 @@ def until_options(command: F) -> F:
 
 def confirm(question: str, otherwise: CronError, *, code: int) -> None:
     """Return once a person agreed; without a person, raise `otherwise`. No ends with `code`."""
-    if not _can_ask():
+    if not can_ask():
         raise otherwise
     if not click.confirm(question, err=True):
         render.line("nothing was changed", err=True)
         raise click.exceptions.Exit(code)
 
 
-def _can_ask() -> bool:
+def can_ask() -> bool:
+    """Return whether a person can be asked."""
     return sys.stdin.isatty()
 
 

@@ -106,8 +106,7 @@ def replace_command(settings: Settings, /, wait: bool, **said: Any) -> None:
             if report.was_open:
                 first = f"{name} waits for a new disk already (incarnation {number})"
             render.line(first)
-            render.line("next, on its machine, with an empty data directory:")
-            render.line(f"  {command}")
+            _say_next(command)
             render.line(f"the others expect it at raft {report.raft} and client {report.client}")
         if wait:
             row = _until_it_votes(settings, cell, report)
@@ -170,9 +169,14 @@ def _say_grown(report: GrowReport, command: str) -> None:
         render.line(f"{name} is a replica of the cell already, and votes")
         return
     render.line(f"{name} was added before" if report.was_there else f"{name} is added to the cell")
-    render.line("next, on its machine, with an empty data directory:")
-    render.line(f"  {command}")
+    _say_next(command)
     render.line(f"the others expect it at raft {report.raft} and client {report.client}")
+
+
+def _say_next(command: str) -> None:
+    render.line("next, on its machine, with an empty data directory:")
+    render.line("  raftcron join          (as root, where the package's unit runs it)")
+    render.line(f"  {command}")
 
 
 def _until_it_votes(

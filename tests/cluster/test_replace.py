@@ -22,6 +22,7 @@ from cron.api.members import StatusRow
 from cron.dev.files import Ports, write_cell
 from cron.endings import REPLACED
 from cron.errors import CronError, OutcomeUnknown, Unavailable
+from cron.unit import JOIN
 from tests.cluster.dev_process import first_port
 from tests.cluster.harness import SHORT_TIMES, wait_until
 from tests.cluster.test_dev_cell import Dev
@@ -218,7 +219,11 @@ def test_a_new_disk_that_comes_first_waits_until_it_is_let_in(world: World) -> N
     name = next(one for one in ("r2", "r3") if one != leader)
     os.kill(dev.pids()[name], signal.SIGKILL)
     dev.read_until(rf"{name} .* it stays down")
-    new = world.replica(name, "--join", "--data", str(world.folder / "new"))
+    # As `raftcron join` prepares it, and the systemd unit starts it.
+    marker = world.folder / "new" / JOIN
+    marker.parent.mkdir(mode=0o700)
+    marker.touch()
+    new = world.replica(name, "--bootstrap", "--data", str(world.folder / "new"))
 
     def refusals() -> list[str]:
         return [one["waits_for"] for one in world.logged(new, "replica.joining")]
@@ -233,6 +238,7 @@ def test_a_new_disk_that_comes_first_waits_until_it_is_let_in(world: World) -> N
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"{name} votes from now on (incarnation 2)"
     assert votes(dev, name, 2)
+    assert not marker.exists()
 
 
 @pytest.mark.timeout(180)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -12,6 +13,13 @@ import pytest
 from tests.package.machine import ROOT
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1_200)]
+
+
+POINTED_AT = re.compile(
+    r"\b((?:examples|docs|deploy/(?:prometheus|grafana|systemd|compose|kubernetes))"
+    r"/[A-Za-z0-9_./-]*[A-Za-z0-9_])"
+)
+"""Paths of what is installed beside the documents."""
 
 
 def test_what_make_installs_runs(tmp_path: Path) -> None:
@@ -43,5 +51,13 @@ def test_what_make_installs_runs(tmp_path: Path) -> None:
     assert all(place.startswith(str(prefix)) for place in found)
     for unit in (tmp_path / "units").iterdir():
         assert f"ExecStart={prefix}/bin/raftcron " in unit.read_text()
+    missing = [
+        f"{page.name}: {path}"
+        for page in (tmp_path / "docs").glob("*.md")
+        for path in POINTED_AT.findall(page.read_text())
+        if not (tmp_path / "docs" / path).exists()
+    ]
+    assert (tmp_path / "docs" / "cell.md").exists()
+    assert missing == []
     checked = ["config", "check", str(tmp_path / "etc" / "executor.toml.example")]
     subprocess.run([link, *checked], cwd=tmp_path, env=environment, check=True)

@@ -60,6 +60,45 @@ async def test_a_cell_gets_its_authority_and_certificates(tmp_path: Path) -> Non
         assert (identity.cell, identity.kind, identity.name) == ("prod", kind, name)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "answer", "granted"),
+    [
+        (["--role", "admin"], None, "admin"),
+        ([], None, "viewer"),  # nobody can be asked
+        ([], b"operator\n", "operator"),
+        ([], b"\n", "viewer"),
+        ([], b"king\nadmin\n", "admin"),
+    ],
+)
+async def test_a_person_is_asked_for_a_role_and_told_how_to_grant_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    answer: bytes | None,
+    granted: str,
+) -> None:
+    """Whoever holds a person's certificate is an admin until the first role is granted."""
+    monkeypatch.setattr("cron.cli.certs.can_ask", lambda: answer is not None)
+    place = str(tmp_path / "au")
+    await run_cli("certs", "init", place, "--cell", "prod")
+    issued = await run_cli("certs", "issue", place, "person", "ada", *arguments, stdin=answer)
+    assert issued.exit_code == 0, issued.output
+    assert issued.stdout.splitlines()[-3:] == [
+        "ada may do everything until the cell's first `role grant`, and nothing after it",
+        "without a role. The first role has to be that of an admin. Next, in the cell:",
+        f"  raftcron role grant ada {granted}",
+    ]
+    assert ("Role of ada in the cell" in issued.stderr) == (answer is not None)
+
+
+async def test_a_replica_has_no_role(tmp_path: Path) -> None:
+    place = str(tmp_path / "au")
+    await run_cli("certs", "init", place, "--cell", "prod")
+    refused = await run_cli("certs", "issue", place, "replica", "r1", "--role", "admin")
+    assert refused.exit_code == 2
+    assert "--role is for a person" in refused.stderr
+
+
 async def test_days_and_place_may_be_chosen(tmp_path: Path) -> None:
     place, out = str(tmp_path / "au"), str(tmp_path / "out")
     await run_cli("certs", "init", place, "--cell", "prod", "--days", "30")

@@ -95,7 +95,7 @@ async def test_more_than_ten_removals_need_a_yes_and_ten_do_not():
 
 @pytest.mark.parametrize(("answer", "exit_code"), [("y\n", 0), ("n\n", 1), ("", 1)])
 async def test_a_person_at_a_terminal_is_asked(monkeypatch, tmp_path, answer, exit_code):
-    monkeypatch.setattr(options, "_can_ask", lambda: True)
+    monkeypatch.setattr(options, "can_ask", lambda: True)
     (tmp_path / "tab").write_text("")
     async with cell() as one:
         await one.declare("a")

@@ -94,6 +94,7 @@ async def test_a_replaced_replica_is_told_with_the_command_that_comes_next():
     assert result.stdout.splitlines() == [
         "r2 is open for a new disk (incarnation 2); its old one is out",
         "next, on its machine, with an empty data directory:",
+        "  raftcron join          (as root, where the package's unit runs it)",
         "  raftcron replica --config r2.toml --join",
         "the others expect it at raft 127.0.0.1:7411 and client 127.0.0.1:7401",
     ]
@@ -169,7 +170,7 @@ async def test_a_person_is_asked_before_one_that_is_well_is_shut_out(
         return answer
 
     monkeypatch.setattr(options.click, "confirm", confirm)
-    monkeypatch.setattr(options, "_can_ask", lambda: True)
+    monkeypatch.setattr(options, "can_ask", lambda: True)
     backend = FakeBackend(replace=lambda request: REPORT if request.is_confirmed else ALIVE)
     result = await replace(backend, "r2")
     assert questions == [f"{ALIVE}. Go on?"]
@@ -217,7 +218,7 @@ async def test_with_wait_each_stage_is_told_once_until_it_votes():
     )
     result = await replace(FakeBackend(replace=REPORT, status=looks), "r2", "--wait")
     assert result.exit_code == 0, result.stderr
-    assert result.stdout.splitlines()[4:] == [
+    assert result.stdout.splitlines()[5:] == [
         "r2 waits for a new disk",
         "r2 receives the state: 40 of 100 MB",
         "r2 receives the log: 120,000 of 130,000 entries",
@@ -232,7 +233,7 @@ async def test_with_wait_a_refusal_is_told_once_it_stands():
     stands = row(member_state="open", joining=JoinProgress("waiting", text="r1: another cell"))
     looks = Stages([over], [stands], [stands], [stands], [VOTES])
     result = await replace(FakeBackend(replace=REPORT, status=looks), "r2", "--wait")
-    assert result.stdout.splitlines()[4:] == [
+    assert result.stdout.splitlines()[5:] == [
         "r2 waits to be taken in: r1: another cell",
         "r2 votes from now on (incarnation 2)",
     ]
@@ -293,6 +294,7 @@ async def test_an_added_replica_is_told_with_the_command_that_comes_next():
     assert result.stdout.splitlines() == [
         "r2 is added to the cell",
         "next, on its machine, with an empty data directory:",
+        "  raftcron join          (as root, where the package's unit runs it)",
         "  raftcron replica --config r2.toml --join",
         "the others expect it at raft 127.0.0.1:7411 and client 127.0.0.1:7401",
     ]

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cron import daemon
+from cron.unit import JOIN
 from launcher.executor.main import lock
 from tests.fakes.ports import free_address
 
@@ -32,6 +34,25 @@ def write_config(folder: Path, client: str) -> Path:
     config = folder / "r1.toml"
     config.write_text("\n".join([*lines, "[peers]", own, *peers]))
     return config
+
+
+@pytest.mark.parametrize(
+    ("options", "is_left", "start"),
+    [
+        ([], False, "resume"),
+        (["--bootstrap"], False, "bootstrap"),
+        (["--bootstrap"], True, "join"),  # the options are the unit's
+        ([], True, "join"),
+        (["--join"], False, "join"),
+    ],
+)
+def test_a_start_joins_where_raftcron_join_said_so(
+    tmp_path: Path, options: list[str], is_left: bool, start: str
+) -> None:
+    if is_left:
+        (tmp_path / JOIN).touch()
+    parsed = daemon._parse(["--config", "r1.toml", *options])
+    assert daemon._start_of(parsed, tmp_path) == start
 
 
 def address_of(server: socket.socket) -> str:
