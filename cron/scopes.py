@@ -35,3 +35,16 @@ def scope_text(scope: Scope) -> str:
     elif priority >= 0:
         parts.append(f"priority {priority}")
     return " in ".join(parts) or "everything"
+
+
+def scope_arguments(scope: Scope) -> str:
+    """Return the options that name a scope: `--tenant acme --pool mail --priority 3`."""
+    tenant, pool, priority = scope
+    parts = []
+    if tenant:
+        parts.append("--each-tenant" if tenant == EACH_TENANT else f"--tenant {tenant}")
+    if pool:
+        parts.append(f"--pool {pool}")
+    if priority >= 0:
+        parts.append(f"--priority {priority}")
+    return " ".join(parts) or "--all"

@@ -114,7 +114,9 @@ def _scope(
     type=Parsed("RATE|none", parse_rate),
     help="Starts per time, such as 100/s or 90/m.",
 )
-@click.option("--waiting", "waiting_max", type=count(or_none=True), help="Launches that may wait.")
+@click.option(
+    "--waiting", "waiting_max", type=count(or_none=True), help="Launches and tasks that may wait."
+)
 @click.option(
     "--reserve", "reserved", type=count(or_none=True), help="Slots kept free for this scope."
 )

@@ -89,6 +89,16 @@ def _read_at(text: str) -> int:
     return read_time(text)
 
 
+def _read_delay(text: str) -> int:
+    """Return the milliseconds of a delay of a task."""
+    delay_ms = parse_delay(text)
+    if delay_ms > limits.TASK_AHEAD_MS_MAX:
+        days = limits.TASK_AHEAD_MS_MAX // 86_400_000
+        text = f"delay {text[:40]} is longer than {days:,}d, ten years"
+        raise InvalidInput(text, f"write --delay {days}d or less")
+    return delay_ms
+
+
 def read_payload(text: str) -> msgspec.Raw:
     """Return the JSON of a text, or of the file `@FILE`; `@-` is standard input. One that is too
     long for a task is put into the store that RAFTCRON_PAYLOADS names; the JSON is a reference
@@ -153,7 +163,7 @@ when_options = together(
     click.option(
         "--delay",
         "delay_ms",
-        type=Parsed("LENGTH", parse_delay),
+        type=Parsed("LENGTH", _read_delay),
         default=None,
         help="Due after this time, such as 10ms, 90s or 2h.",
     ),

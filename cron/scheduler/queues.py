@@ -331,6 +331,8 @@ class Queues:
         if known is not None and known.unpaid_ms:  # it is held until it would wait no more
             self.fair.remove(key)
         self._join(launch)
+        if known is None:
+            self.admission.came(self.state.by_number[key[0]])
         if self.job_of(key[0]) is None:
             self._removed[key] = None
         else:

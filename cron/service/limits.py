@@ -13,7 +13,14 @@ from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitView
 from cron.errors import InvalidInput, LimitExceeded, NotFound
 from cron.limits import LIMITS_MAX
 from cron.scheduler.job_filter import JobFilter
-from cron.scopes import ALL_TENANTS, EACH_TENANT, PRIORITIES, Scope, scope_text
+from cron.scopes import (
+    ALL_TENANTS,
+    EACH_TENANT,
+    PRIORITIES,
+    Scope,
+    scope_arguments,
+    scope_text,
+)
 from cron.service.replica import Replica
 from cron.service.unknown_names import unknown_names
 from cron.state import commands as c
@@ -170,19 +177,6 @@ def _besides(limits: Mapping[Scope, Limits], scope: Scope) -> list[Scope]:
         shared.append(own if own in limits else (EACH_TENANT, "", -1))
     found = [one for one in dict.fromkeys(shared) if one != scope]
     return [one for one in found if limits.get(one, _NONE) != _NONE]
-
-
-def scope_arguments(scope: Scope) -> str:
-    """Return the options that name a scope: `--tenant acme --pool mail --priority 3`."""
-    tenant, pool, priority = scope
-    parts = []
-    if tenant:
-        parts.append("--each-tenant" if tenant == EACH_TENANT else f"--tenant {tenant}")
-    if pool:
-        parts.append(f"--pool {pool}")
-    if priority >= 0:
-        parts.append(f"--priority {priority}")
-    return " ".join(parts) or "--all"
 
 
 def limits_text(limits: Limits) -> str:

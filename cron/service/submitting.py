@@ -300,9 +300,29 @@ def admit(replica: Replica, state: State, item: Handed, now_ms: int) -> None:
         item.refuse(UnknownHandler(f"no worker serves handler {handler}", hint))
     elif queue is not None and queue.waiting >= queue.waiting_max:
         item.refuse(_full(queue), FULL_MS)
+    elif refusal := _beyond_limits(replica, state, item.spec, handler):
+        item.refuse(refusal, FULL_MS)
     elif queue is not None and (wait_ms := replica.intake.wait_ms(queue)):
         text = f"queue {short_job_name(queue.name)} takes {queue.rate_per_s:,} tasks a second"
         item.refuse(RateExceeded(text, f"try again in {wait_ms} ms"), wait_ms)
+
+
+def _beyond_limits(
+    replica: Replica, state: State, spec: t.TaskSpec, handler: str
+) -> CronError | None:
+    """Return why no more tasks of a handler or a tenant may wait; None if this one may, which then
+    counts as waiting."""
+    if not state.limits:
+        return None
+    queue = state.queues.get(spec.queue)
+    usual = t.PRIORITY_USUAL if queue is None else t.defaults_of(queue).priority
+    priority = spec.options.priority if spec.options.priority >= 0 else usual
+    admission = replica.leader.indexes.queues.admission
+    try:
+        admission.hand_over(t.tenant_of(spec.queue), handler, priority)
+    except (LimitExceeded, Unavailable) as error:
+        return error
+    return None
 
 
 def check_handler(state: State, item: Handed, is_within: Callable[[str], bool]) -> None:

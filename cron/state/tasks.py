@@ -261,6 +261,28 @@ class QueueRecord(msgspec.Struct, array_like=True, dict=True):
         self.tenant = tenant_of(self.name)
         self.tasks: dict[str, TaskRecord] = {}  # by key
         self.options: dict[TaskOptions, TaskOptions] = {}  # equal ones of its tasks, kept once
+        # Of the tasks in memory that wait: how many say a handler or a priority of their own.
+        self.apart: dict[tuple[str, int], int] = {}
+
+    def count_apart(self, own: TaskOptions | None, change: int) -> None:
+        """Count a task with these options that waits in memory, or one fewer."""
+        if own is None or (not own.handler and own.priority < 0):
+            return
+        key = (own.handler, own.priority)
+        left = self.apart.get(key, 0) + change
+        if left:
+            self.apart[key] = left
+        else:
+            del self.apart[key]
+
+    def waiting_for(self) -> Iterator[tuple[str, int, int]]:
+        """Yield by which handler, and with which priority, how many of its tasks are to run that
+        wait, whether their time has come or not. Those on disk count as those that say nothing."""
+        usual, left = defaults_of(self).priority, self.waiting
+        for (handler, priority), count in self.apart.items():
+            left -= count
+            yield handler or self.handler, priority if priority >= 0 else usual, count
+        yield self.handler, usual, left
 
     def shared(self, options: TaskOptions | None) -> TaskOptions | None:
         """Return equal options that a task of the queue has already, None for the default ones."""
@@ -340,6 +362,7 @@ class TaskTable(Mapping[str, TaskRecord]):
         queue.waiting += 1
         if weight:
             self.add_bytes(queue.tenant, weight)
+        queue.count_apart(task.own, 1)
         queue.tasks[task.key] = self.by_number[task.number] = task
 
     def add_bytes(self, tenant: str, change: int) -> None:
@@ -385,6 +408,8 @@ class TaskTable(Mapping[str, TaskRecord]):
             self.add_bytes(queue.tenant, task.weight)
             self.result_bytes += len(task.result.encode())
             self.waiting += task.is_waiting
+            if task.is_waiting:
+                queue.count_apart(task.own, 1)
             self.over += task.is_over and not task.job
         over = (task for task in self.by_number.values() if task.is_over and not task.job)
         self._remembered = deque(task.number for task in sorted(over, key=_by_revision))
@@ -426,6 +451,7 @@ class TaskTable(Mapping[str, TaskRecord]):
         queue = self._queues[task.queue]
         self.waiting -= 1
         self.add_bytes(queue.tenant, -task.weight)
+        queue.count_apart(task.own, -1)
         queue.spilled += 1
         del self.by_number[task.number]
         del queue.tasks[task.key]
@@ -435,6 +461,7 @@ class TaskTable(Mapping[str, TaskRecord]):
         queue = self._queues[task.queue]
         self.waiting += 1
         self.add_bytes(queue.tenant, task.weight)
+        queue.count_apart(task.own, 1)
         queue.spilled -= 1
         queue.tasks[task.key] = self.by_number[task.number] = task
         if task.group:
@@ -470,6 +497,7 @@ class TaskTable(Mapping[str, TaskRecord]):
         is_over, counts = task.state is not DUE, (queue, group) if group is not None else (queue,)
         if not is_over and not task.job:
             self.waiting += change
+            queue.count_apart(task.own, change)
         elif is_over and not task.job:
             self.over += change
         for count in counts:

@@ -193,6 +193,9 @@ async def test_a_payload_comes_from_a_file_or_standard_input(tmp_path: Path) -> 
         (["--handler", "h", "--label", "order"], "is not NAME=VALUE"),
         (["--handler", "h", "--key", ""], "it is empty"),
         (["--handler", "h", "--tries", "0"], "not a whole number from 1"),
+        (["--handler", "h", "--delay", "3653d"], "delay 3653d is longer than 3,650d, ten years"),
+        (["--handler", "h", "--delay", "87601h"], "write --delay 3650d or less"),
+        (["--handler", "h", "--retries", "forever"], "or write unlimited"),
         ([], "name a handler with --handler"),
     ],
 )
