@@ -243,6 +243,9 @@ CALENDAR_HINT: Final = (
     f"use up to {CALENDAR_NAME_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -"
 )
 CALENDAR_FILE_BYTES_MAX: Final = 1 << 20
+CALENDAR_FILE_LINES_MAX: Final = 50_000
+CALENDAR_EVENTS_MAX: Final = 2_000
+"""An event has some 25 lines; to read as many takes a replica some seconds beside its work."""
 REVISIONS_OF_JOB: Final = 20
 EARLIER_BYTES_MAX: Final = 64 << 20
 """Earlier revisions of all jobs: about 100,000 jobs of 600 bytes each."""

@@ -70,6 +70,8 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "launcher/executor/connector.py",
         "launcher/executor/stream.py",
     ),
+    "icalendar": ("cron/crontab/calendar_file.py",),
+    "recurring_ical_events": ("cron/crontab/calendar_file.py",),
     "opentelemetry": ("cron/service/spans.py",),
     "psycopg": ("launcher/client/relay.py", "bench/peer_postgres.py"),
     "pyarrow": ("cron/cli/export.py",),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from cron.calendar.expression import parse
 from cron.calendar.schedule import compile
+from cron.crontab import calendar_file
 from cron.crontab.bounds import day_text
 from cron.crontab.calendar_file import read_days
 from cron.crontab.jobfile import read_jobs_toml
@@ -21,6 +24,7 @@ from cron.limits import CALENDAR_DAYS_MAX
 from launcher.protocol.columns import differences
 from launcher.protocol.names import format_time, parse_time
 
+DATA = Path(__file__).parents[1] / "data"
 BEGIN_S = parse_time("2027-03-20T00:00:00Z")
 DAY_S = 86_400
 DAYS = st.integers(0, 40)
@@ -182,13 +186,18 @@ def test_whole_days_of_icalendar_are_read(text, days):
         ("2027-02-29\n", 1, "'2027-02-29' is not a date", "2026-12-25"),
         ("1969-12-31\n", 1, "is not a date", "2026-12-25"),
         ("2199-01-01\n", 1, "is not a date", "2026-12-25"),
-        ("\n" + event("SUMMARY:a"), 3, "event 'a' has ''", "DTSTART;VALUE=DATE:20261225"),
-        (event("DTSTART:20271340"), 2, "'20271340', which is not a date", "DTSTART"),
-        (event("DTSTART:20271225", "RRULE:FREQ=MONTHLY"), 2, "a rule that is not followed", "YEAR"),
-        (event("DTSTART:20271225", "RRULE:FREQ=YEARLY;BYDAY=1MO"), 2, "not followed", "an event"),
-        (event("DTSTART:20271225", "RRULE:FREQ=YEARLY;COUNT=x"), 2, "not followed", "an event"),
-        (event("DTSTART:20271225", "DURATION:PT1H"), 2, "DURATION that is not", "DTEND"),
+        ("\n" + event("SUMMARY:a"), 3, "event 'a' has no DTSTART", "DTSTART;VALUE=DATE:20261225"),
+        (event("DTSTART:20271340"), 2, "its DTSTART cannot be read", "DTSTART"),
+        (event("DTSTART:20271225", "RRULE:FREQ=YEARLY;COUNT=x"), 2, "its RRULE cannot be", "DTS"),
+        (event("DTSTART:20271225", "RRULE:BYDAY=MO"), 2, "repeated by no rule: BYDAY=MO", "FREQ"),
+        (event("DTSTART:20271225", "RRULE:FREQ=DAILY;INTERVAL=0"), 2, "by no rule", "FREQ"),
+        (event("DTSTART:20271225", "EXDATE:x"), 2, "its EXDATE cannot be read", "DTSTART"),
         (event("DTSTART:20271225", "DTEND:20371225"), 2, "more than 2000 days", "shorter"),
+        (event("DTSTART:20271225", "DTEND:20271224"), 2, "ends before it begins", "DTEND"),
+        (event("DTSTART:20271225", "DTEND:20271226", "DURATION:P1D"), 2, "DTEND and DUR", "one"),
+        (event("DTSTART:20271225", "DURATION:P99999999999D"), 2, "its DURATION cannot", "DTS"),
+        (event("DTSTART:99991231", "DURATION:P9D"), 2, "cannot be followed", "its days"),
+        ("BEGIN:VCALENDAR\nodd\nEND:VCALENDAR", 0, "it is not iCalendar", "export it once more"),
         ("BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:20271225", 2, "does not end", "END:VEVENT"),
     ],
 )
@@ -211,6 +220,92 @@ def test_a_calendar_is_bounded_and_is_text():
         read_days(b"2027-12-25\n\xff", file="f", until_year=2030)
 
 
+def many_events(*events):
+    whole = [line for one in events for line in ("BEGIN:VEVENT", *one, "END:VEVENT")]
+    return "\r\n".join(["BEGIN:VCALENDAR", *whole, "END:VCALENDAR"])
+
+
+def test_single_times_of_an_event_are_moved_and_cancelled():
+    text = (DATA / "calendar-recurrence-id.ics").read_text()
+    assert days_of(text) == ["2026-12-25", "2027-12-27", "2029-12-25", "2030-12-25"]
+
+
+BERLIN = "TZID=Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("events", "days"),
+    [
+        # The newest of two changes of one time counts, and one with all that follow moves them too.
+        ([("UID:1", "DTSTART:20271225", "RRULE:FREQ=YEARLY;COUNT=2"),
+          ("UID:1", "RECURRENCE-ID:20271225", "SEQUENCE:1", "DTSTART:20271220"),
+          ("UID:1", "RECURRENCE-ID:20271225", "SEQUENCE:2", "DTSTART:20271221")],
+         ["2027-12-21", "2028-12-25"]),
+        ([("UID:1", "DTSTART:20271201", "RRULE:FREQ=DAILY;COUNT=3"),
+          ("UID:1", "RECURRENCE-ID;RANGE=THISANDFUTURE:20271202", "DTSTART:20271212")],
+         ["2027-12-01", "2027-12-12", "2027-12-13"]),
+        # The day is that of the event's zone, whatever zone the other value has.
+        ([("UID:1", f"DTSTART;{BERLIN}:20271224T003000", "RRULE:FREQ=DAILY;COUNT=3"),
+          ("UID:1", "RECURRENCE-ID:20271224T233000Z", "STATUS:CANCELLED",
+           f"DTSTART;{BERLIN}:20271225T003000")],
+         ["2027-12-24", "2027-12-26"]),
+        ([(f"DTSTART;{BERLIN}:20271224T003000", "RRULE:FREQ=DAILY;COUNT=3",
+           "EXDATE:20271224T233000Z")], ["2027-12-24", "2027-12-26"]),
+        ([("UID:1", "DTSTART:20271225", "STATUS:CANCELLED", "RRULE:FREQ=YEARLY")], []),
+        ([("DTSTART:20271225", "STATUS:TENTATIVE"), ("DTSTART:20271226", "STATUS:CONFIRMED")],
+         ["2027-12-25", "2027-12-26"]),
+        ([("DTSTART:20271225", "RDATE;VALUE=PERIOD:20271228T000000Z/P2D", "EXDATE:20271225")],
+         ["2027-12-28", "2027-12-29"]),
+        ([("DTSTART:20270104", "RRULE:FREQ=MONTHLY;BYDAY=1MO;UNTIL=20270401")],
+         ["2027-01-04", "2027-02-01", "2027-03-01"]),
+        ([("DTSTART:20270101", "RRULE:FREQ=WEEKLY;INTERVAL=2;COUNT=3")],
+         ["2027-01-01", "2027-01-15", "2027-01-29"]),
+        ([("DTSTART:20280229", "RRULE:FREQ=YEARLY")], ["2028-02-29"]),
+        # Outlook's rules begin in 1601, and a moment at midnight ends the day before.
+        ([("DTSTART:16010101T000000", "DURATION:P1D",
+           "RRULE:FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=25;UNTIL=19711231T000000")],
+         ["1970-12-25", "1971-12-25"]),
+        ([("DTSTART:20271225", "DURATION:PT1H")], ["2027-12-25"]),
+        ([("DTSTART:20271225T230000", "DURATION:PT1H")], ["2027-12-25"]),
+        ([("DTSTART:20271225T230000", "DURATION:PT61M")], ["2027-12-25", "2027-12-26"]),
+    ],
+)  # fmt: skip
+def test_events_are_repeated_as_rfc_5545_says(events, days):
+    found = [day for day in days_of(many_events(*events)) if day >= "1970-02"]
+    assert found == days
+
+
+def test_events_that_wrongly_have_one_uid_are_all_days():
+    same = [("UID:1", "DTSTART:20271225"), ("UID:1", "DTSTART:20271226")]
+    assert days_of(many_events(*same)) == ["2027-12-25", "2027-12-26"]
+    newer = [(*same[0], "SEQUENCE:1"), (*same[1], "SEQUENCE:2")]
+    assert days_of(many_events(*newer)) == ["2027-12-26"]
+    moved = [*same, ("UID:1", "RECURRENCE-ID:20271225", "DTSTART:20271227")]
+    with pytest.raises(CrontabError, match="event 'without a name' has the UID of another one"):
+        days_of(many_events(*moved))
+
+
+def test_lines_are_those_of_rfc_5545():
+    text = event("DTSTART:20271225", "SUMMARY:a\u2028b\x85c", "DTEND:2027", " 1226", "")
+    assert days_of(text.replace("VCALENDAR", "vcalendar").replace("VEVENT", "vevent")) == [
+        "2027-12-25"
+    ]
+    assert days_of(text.replace("\r\n", "\n")) == ["2027-12-25"]
+
+
+def test_zones_of_a_file_are_those_of_its_days():
+    own = "\r\n".join([
+        "BEGIN:VTIMEZONE", "TZID:Far", "BEGIN:STANDARD", "DTSTART:16010101T000000",
+        "TZOFFSETFROM:+1200", "TZOFFSETTO:+1200", "END:STANDARD", "END:VTIMEZONE", "BEGIN:VEVENT",
+    ])  # fmt: skip
+    text = event("DTSTART;TZID=Far:20271225T000000", "DTEND:20271225T110000Z")
+    assert days_of(text.replace("BEGIN:VEVENT", own)) == ["2027-12-25"]
+    late = event("DTSTART:20271225T230000Z", "DTEND:20271225T233000Z")
+    assert days_of(late) == ["2027-12-25"]
+    in_tokyo = late.replace("BEGIN:VEVENT", "X-WR-TIMEZONE:Asia/Tokyo\r\nBEGIN:VEVENT")
+    assert days_of(in_tokyo) == ["2027-12-26"]
+
+
 def test_events_of_the_same_days_again_and_again_are_refused_soon():
     years = "DTSTART:19700101", "DTEND:19750101"
     days = ",".join(f"1971{month:02}{day:02}" for month in range(1, 13) for day in range(1, 29))
@@ -220,6 +315,34 @@ def test_events_of_the_same_days_again_and_again_are_refused_soon():
             days_of("\r\n".join(["BEGIN:VCALENDAR", *[one] * 300, "END:VCALENDAR"]))
     with pytest.raises(CrontabError, match="more than 10 rules"):
         days_of(event("DTSTART:20271225", *["RRULE:FREQ=YEARLY"] * 11))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=SECONDLY", "FREQ=MINUTELY", "FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=DAILY;BYHOUR=0,1,2,3,4,5,6,7,8,9;BYMINUTE=0,1,2,3,4,5,6,7,8,9;BYSECOND=0,1,2,3,4,5",
+    ],
+)  # fmt: skip
+def test_a_rule_that_is_always_or_never_due_is_refused_after_a_bounded_work(rule, monkeypatch):
+    monkeypatch.setattr(calendar_file, "_WORK_MAX", 200_000)
+    fine = "BEGIN:VEVENT\nDTSTART:20260101\nSUMMARY:fine\nRRULE:FREQ=YEARLY\nEND:VEVENT\n"
+    hostile = event("DTSTART:20260101T000000", "SUMMARY:often", f"RRULE:{rule}")
+    text = hostile.replace("BEGIN:VEVENT", fine + "BEGIN:VEVENT")
+    with pytest.raises(CrontabError) as caught:
+        days_of(text)
+    (problem,) = caught.value.problems
+    assert problem.line == 7
+    assert problem.message == "event 'often' is repeated by a rule that takes too long to follow"
+    assert sys.getprofile() is None
+
+
+def test_lines_and_events_of_a_file_are_bounded():
+    with pytest.raises(CrontabError, match="more than 2000 events or 50000 lines"):
+        days_of(event("DTSTART:20271225", *["X:"] * 50_000))
+    one = "\r\n".join(["BEGIN:VEVENT", "DTSTART:20271225", "END:VEVENT"])
+    with pytest.raises(CrontabError, match="more than 2000 events or 50000 lines"):
+        days_of("\r\n".join(["BEGIN:VCALENDAR", *[one] * 2_001, "END:VCALENDAR"]))
 
 
 def test_days_behind_the_last_year_are_left_out():
