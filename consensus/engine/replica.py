@@ -1,4 +1,4 @@
-"""EngineLog: the ReplicatedLog that uses PySyncObj.
+"""EngineLog: the ReplicatedLog of this engine.
 
 The thread `consensus-tick` owns Raft, journal and sockets; the event loop owns the Applier and the
 futures of appends. They share nothing. Appends go to the tick thread through `Raft.offer`; results
