@@ -122,7 +122,13 @@ GATES_MAX: Final = 1_000
 BUDGETS_KEPT: Final = 100_000
 """Tenants whose use of the retry budget is recorded; the first is forgotten first."""
 DEAD_KEPT: Final = 100_000
-"""Dead letters that are kept; older ones are only in history."""
+"""Dead letters of tasks of all tenants, about 3 KB each beside their payloads. With more, a tenant
+that has its share of them hands over no more tasks."""
+TENANT_DEAD_MAX: Final = 10_000
+"""Dead letters of a tenant's tasks: with more it hands over no more tasks until it has redriven or
+dropped some."""
+TENANT_DEAD_BYTES_MAX: Final = 64 << 20
+"""The same for their payloads: a quarter of what a tenant's payloads may take."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10
 """Bytes of a handler's payload: the limit of SQS, and bounded memory for ten thousand launches."""
 AHEAD_MS_MAX: Final = 60_000

@@ -50,6 +50,7 @@ class NoteCode(enum.IntEnum):
     UNSENT = 17  # its order was never sent to its executor
     CLOCKS = 18  # ms: how far the clocks of its executors are ahead of the leader's, at least
     PREDECESSOR = 19  # what it follows, LaunchState, or a number as above
+    NO_TIME_LEFT = 20  # its deadline, and when the next try could have begun, in ms
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -141,6 +142,12 @@ def _clocks(args: tuple[int | str, ...]) -> str:
     return f"the clocks of its executors are {seconds:.1f} s ahead of the leader's"
 
 
+def _no_time_left(args: tuple[int | str, ...]) -> str:
+    times_s = [min(max(int(at_ms) // 1000, 0), SCHEDULED_S_MAX) for at_ms in args[:2]]
+    until, not_before = map(format_time, times_s)
+    return f"its deadline {until} ended the retries: the next try had to wait until {not_before}"
+
+
 def _predecessor(args: tuple[int | str, ...]) -> str:
     name, state = args[:2]
     if state == NO_LAUNCH:
@@ -175,4 +182,5 @@ _MAKERS: Final = {
     NoteCode.PARTS: _parts,
     NoteCode.CLOCKS: _clocks,
     NoteCode.PREDECESSOR: _predecessor,
+    NoteCode.NO_TIME_LEFT: _no_time_left,
 }

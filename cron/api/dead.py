@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from cron.api.checks import (
     Collection,
+    FullJob,
     LaunchText,
     Pattern,
     Person,
@@ -17,6 +18,7 @@ from cron.api.checks import (
 )
 from cron.api.launches import LaunchView
 from cron.api.rpc import Request, View
+from cron.api.tasks import Key, TaskText
 from cron.errors import InvalidInput
 from cron.launch_state import LaunchState
 from launcher.protocol.status import Reason
@@ -38,8 +40,10 @@ class DeadQuery(Request, frozen=True, kw_only=True):
     """Which dead letters are meant: those that fit all that is named, the oldest first; with
     `is_newest` the newest first, where they are only looked at.
 
-    `launch` is one alone, `jobs` a pattern of job names. `since_ms` is inclusive, `until_ms`
-    exclusive, both of when they died, 0 for no bound.
+    `launch` is one alone, `task` the full name of a task, `jobs` a pattern of job names. `queue` is
+    the full name of a queue of tasks, `key` that of a task within its queue. `reason` is that of
+    the end, or its state. `since_ms` is inclusive, `until_ms` exclusive, both of when they died, 0
+    for no bound.
     """
 
     launch: LaunchText = ""
@@ -53,6 +57,15 @@ class DeadQuery(Request, frozen=True, kw_only=True):
     is_newest: bool = False
     collection: Collection = ""
     within: Within = []
+    task: TaskText = ""
+    queue: FullJob = ""
+    key: Key = ""
+
+
+def names_of(query: DeadQuery) -> list[str]:
+    """Return task, queue and key of a query, as an outcome repeats them; [] where it has none."""
+    names = [query.task, query.queue, query.key]
+    return names if any(names) else []
 
 
 class DeadReport(View, frozen=True, kw_only=True):
@@ -80,8 +93,8 @@ class DeadChange(Request, frozen=True, kw_only=True):
         nothing is to be changed: a program whose filter came out empty must not forget all that
         anybody has given up."""
         one = self.query
-        texts = (one.launch, one.jobs, one.tenant, one.pool, one.reason, one.collection)
-        is_named = any(texts) or bool(one.since_ms or one.until_ms)
+        texts = [one.launch, one.jobs, one.tenant, one.pool, one.reason, one.collection]
+        is_named = any(texts + names_of(one)) or bool(one.since_ms or one.until_ms)
         if is_named is self.is_everything and (is_named or not self.is_dry_run):
             what = "name something and everything" if is_named else "name nothing"
             hint = "name a launch or a filter; or --all (is_everything), and nothing else"
@@ -91,8 +104,10 @@ class DeadChange(Request, frozen=True, kw_only=True):
 class DeadOutcome(View, frozen=True, kw_only=True):
     """The launches that were, or would be, launched again or forgotten; names, oldest first.
 
-    `kept` are those of which that is not possible, and why; `left` is how many more fit.
-    `collection` repeats the query's: a replica that does not know the filter leaves it empty.
+    `kept` are those of which that is not possible, and why; `left` is how many more fit. `notes`
+    say of letters of jobs how many more launches they stand for, and what launches these.
+    `collection` and `names` repeat the query's: a replica that does not know these filters leaves
+    them empty.
     """
 
     launches: list[str] = []
@@ -100,3 +115,5 @@ class DeadOutcome(View, frozen=True, kw_only=True):
     left: int = 0
     is_dry_run: bool = False
     collection: str = ""
+    notes: list[str] = []
+    names: list[str] = []

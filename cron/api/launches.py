@@ -58,6 +58,8 @@ class LaunchView(View, frozen=True, kw_only=True):
     it. `tries` counts attempts of a dead letter that failed. `limits` has the limits of cpu and
     memory that the launch has begun with, and how its executor holds them now; where all of one
     launch is shown.
+    A dead letter of a job stands for `count` launches that ended alike; it is that of the newest,
+    `first` is the name of the first, `others` are those of some before the newest.
     """
 
     launch: str = ""
@@ -107,6 +109,8 @@ class LaunchView(View, frozen=True, kw_only=True):
     until_ms: int = 0
     tries: int = 0
     limits: str = ""
+    first: str = ""
+    others: list[str] = []
 
 
 class HistoryCursor(Request, frozen=True, kw_only=True):

@@ -75,9 +75,17 @@ def listed(request: Any) -> tuple[str, ...]:
     return ()
 
 
+def dead(request: Any) -> tuple[str, ...]:
+    """Of a question about dead letters: the launch, job, task and queue that it names, or
+    nothing."""
+    named = [_queue_of(request.task)] if request.task else []
+    named += [request.queue] if request.queue else []
+    return (*listed(request), *named)
+
+
 def letters(request: Any) -> tuple[str, ...]:
     """Of a change of the dead letters that a query chooses."""
-    return listed(request.query)
+    return dead(request.query)
 
 
 def submissions(request: Any) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ OPEN_GATES: Final = unary(
     (Action.OPERATE, reach.anything),
 )
 GATES: Final = unary("Gates", Listing, gates.GatesReport, Where.ANY, (Action.READ, reach.listed))
-DEAD: Final = unary("Dead", dead.DeadQuery, dead.DeadReport, Where.ANY, (Action.READ, reach.listed))
+DEAD: Final = unary("Dead", dead.DeadQuery, dead.DeadReport, Where.ANY, (Action.READ, reach.dead))
 REDRIVE: Final = unary(
     "Redrive", dead.DeadChange, dead.DeadOutcome, Where.CHANGE, (Action.OPERATE, reach.letters)
 )

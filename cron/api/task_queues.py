@@ -74,10 +74,10 @@ class TaskQueueView(View, frozen=True, kw_only=True):
 
     `queue` is `tenant/queue`. `waiting` are tasks that are not due yet or have no room, `on_disk`
     those of them that are due in more than an hour and not in memory, `running` those with a
-    launch; `done` and `failed` ended since the queue was made. The options are those of tasks that
-    do not say so themselves; 999999999 tries go on until the deadline. `source` is the file that
-    declares the queue, "" for one that the first task of its handler made. `notes` say what is odd,
-    such as a handler without workers.
+    launch; `done` and `failed` ended since the queue was made, `dead` are dead letters. The options
+    are those of tasks that do not say so themselves; 999999999 tries go on until the deadline.
+    `source` is the file that declares the queue, "" for one that the first task of its handler
+    made. `notes` say what is odd, such as a handler without workers.
     """
 
     queue: str
@@ -102,6 +102,7 @@ class TaskQueueView(View, frozen=True, kw_only=True):
     revision: int = 0
     notes: list[str] = []
     on_disk: int = 0
+    dead: int = 0
 
 
 class TaskQueuesReport(View, frozen=True, kw_only=True):

@@ -388,7 +388,7 @@ class SubmitVerdict(View, frozen=True, kw_only=True):
 
     `scheduled_at` and `at_ms` are when it is due. `is_new`: this call made it; a call that is
     repeated finds it there. After an error, `retry_after_ms` says when another try may be worth it,
-    0: never.
+    0: never. `note` says of a task that is known and will not run by itself any more what runs it.
     """
 
     task: str
@@ -399,6 +399,7 @@ class SubmitVerdict(View, frozen=True, kw_only=True):
     revision: int = 0
     error: TaskError | None = None
     retry_after_ms: int = 0
+    note: str = ""
 
 
 class SubmitReport(View, frozen=True, kw_only=True):
@@ -448,6 +449,7 @@ class TaskView(View, frozen=True, kw_only=True):
     it waits, `after` and `after_any` are the tasks and groups that it comes after, of which
     `waits_for` are not over. `tries`, `backoff_ms`, `deadline_ms`, `timeout_ms` (0: that of the
     handler) and `on_lost` are its own, or its queue's; 999999999 tries go on until the deadline.
+    `is_dead`: it is a dead letter, which `dead redrive` launches again.
     """
 
     task: str
@@ -480,11 +482,21 @@ class TaskView(View, frozen=True, kw_only=True):
     deadline_ms: int = 0
     timeout_ms: int = 0
     on_lost: str = ""
+    is_dead: bool = False
 
     @property
     def is_open(self) -> bool:
         """Return whether the task is not over."""
         return self.state in OPEN_STATES
+
+    @property
+    def gone(self) -> str:
+        """Return why the payload of a task that is over is not kept; "" where it is, or may be."""
+        if self.is_open or self.is_dead or self.payload is not None or self.payload_hidden:
+            return ""
+        if self.state == "succeeded":
+            return "gone: the task succeeded, and needs it no more"
+        return "gone: the task is over, and no dead letter"
 
 
 class RefusedTask(View, frozen=True):

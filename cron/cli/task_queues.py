@@ -19,7 +19,7 @@ from launcher.protocol.names import short_job_name
 _QUEUE_KEYS: Final = (
     "queue tenant handler waiting running done failed waiting_max rate_per_s? burst? remember_s"
     " priority tries? backoff_ms? deadline_s? timeout_s? collection? on_lost? source? revision"
-    " notes on_disk retries"
+    " notes on_disk retries dead"
 )
 
 TASK_QUEUES: Final = render.Listing[TaskQueueView](
@@ -29,7 +29,7 @@ TASK_QUEUES: Final = render.Listing[TaskQueueView](
         priority=view.priority if view.priority >= 0 else None,
         retries=retries_of(view.tries) if view.tries else None,
     ),
-    "queue handler waiting running done failed most=waiting_max rate remembers source? note",
+    "queue handler waiting running done failed dead most=waiting_max rate remembers source? note",
     {
         "queue": lambda view: short_job_name(view.queue),
         "rate": lambda view: f"{view.rate_per_s:,}/s" if view.rate_per_s else "-",

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from cron.api.client import Client
 
 R = TypeVar("R")
-_SUBMIT_KEYS: Final = "task state scheduled_at is_new revision"
+_SUBMIT_KEYS: Final = "task state scheduled_at is_new revision note?"
 _TASK_KEYS: Final = (
     "task queue key tenant handler state scheduled_at? submitted_at? ended_at? revision priority"
     " collection? labels launch? reason? by? result? group? after after_any waits_for"
-    " retries backoff_ms deadline_ms timeout_ms? on_lost?"
+    " retries backoff_ms deadline_ms timeout_ms? on_lost? is_dead"
 )
 _WATCH_MS: Final = 1_500
 """How long one question of `task watch` lasts: a replica that hangs for longer is left."""
@@ -320,6 +320,7 @@ def submit_command(settings: Settings, /, **said: Any) -> None:
             known = "" if verdict.is_new else ", known already"
             text = f"{name} {verdict.state}, scheduled {show_exact_ms(verdict.at_ms)}{known}"
             settings.show_row(row, text)
+            settings.show_notes([f"{name}: {verdict.note}"] if verdict.note else [])
             return
         if not settings.is_json:
             render.line(f"{name} scheduled {show_exact_ms(verdict.at_ms)}")
@@ -389,10 +390,12 @@ def get_command(settings: Settings, task: str) -> None:
         render.json_lines([task_row(view) | row])
         return
     payload = "" if view.payload is None else msgspec.json.encode(view.payload).decode()
-    payload = "hidden" if view.payload_hidden else payload
+    payload = "hidden" if view.payload_hidden else payload or view.gone
+    short = short_job_name(view.task)
     said = [
         ("state", view.state),
         ("reason", view.reason),
+        ("dead letter", f"`raftcron dead redrive '{short}'` runs it" if view.is_dead else ""),
         ("scheduled", show_exact_ms(view.at_ms)),
         ("handler", view.handler),
         ("priority", str(view.priority)),
@@ -414,7 +417,7 @@ def get_command(settings: Settings, task: str) -> None:
         ("revision", str(view.revision)),
         ("launch", short_job_name(view.launch)),
     ]
-    render.pairs(short_job_name(view.task), said)
+    render.pairs(short, said)
     if view.attempts:
         render.line()
         settings.show(LAUNCHES, view.attempts)

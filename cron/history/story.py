@@ -319,14 +319,22 @@ def _became(row: Row) -> str:
     return f"{row.state.label} ({row.reason.label})" if row.reason else row.state.label
 
 
+_GAVE_UP: Final = {
+    Reason.DEADLINE: "its deadline left no time for another try",
+    Reason.BUDGET: "its tenant had no retries left",
+}
+"""Reasons of dead letters that are not those of their last attempts."""
+
+
 def dead_letter(letter: Row | None, job: str, at_s: int) -> str:
     """Return that a launch is a dead letter, since when and why, and what launches it again; ""
-    where it is none."""
+    where it is none. `letter` may be that of a newer launch of the job that ended alike."""
     if letter is None:
         return ""
-    why = letter.reason.label or letter.state.label
+    why = _GAVE_UP.get(letter.reason) or letter.reason.label or letter.state.label
+    since = f" at {format_time(letter.ended_at_ms // 1000)}" if letter.scheduled_s == at_s else ""
     return (
-        f"; it became a dead letter at {format_time(letter.ended_at_ms // 1000)} ({why}), and "
+        f"; it became a dead letter{since} ({why}), and "
         f"`raftcron dead redrive '{LaunchName(job, at_s, 0)}'` launches it again"
     )
 

@@ -25,6 +25,7 @@ from cron.scheduler.tasks import TaskIndex
 from cron.state import alerts as a
 from cron.state import commands as c
 from cron.state.launch_row import LaunchRow
+from cron.state.letters import count_of
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import DropDead, Redrive
 from cron.state.state import JobRecord, State
@@ -292,7 +293,7 @@ class AlertIndex:
         if condition.kind is AlertKind.DEAD:
             newest = list(record.dead)[-a.EVIDENCE_LAUNCHES :]
             launches = tuple(str(LaunchName(record.name, *place)) for place in newest)
-            count = len(record.dead) + self._dead.get(record.name, 0)  # a queue of that name
+            count = count_of(record) + self._dead.get(record.name, 0)  # a queue of that name
             return a.Evidence(count, 0, launches) if count else None
         if condition.kind is _LATE:
             return self._late_of(record, rule, now_ms)

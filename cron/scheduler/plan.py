@@ -469,7 +469,7 @@ class _Choice:
         was no room in time."""
         if launch.attempt and launch.is_refused:
             return Reason.FENCED
-        if launch.is_late and not launch.attempt:
+        if launch.is_late and not launch.attempt and not launch.is_redriven:
             return Reason.MISSED
         is_usual = launch.is_scheduled and not launch.attempt
         return (is_usual and self._view.why_behind(launch.number)) or Reason.DEADLINE

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
-from cron.api.dead import DEAD_MAX, DeadChange, DeadOutcome, DeadQuery, DeadReport
+from cron.api.dead import (
+    DEAD_MAX,
+    DeadChange,
+    DeadOutcome,
+    DeadQuery,
+    DeadReport,
+    names_of,
+)
+from cron.api.launches import LaunchView
 from cron.errors import LimitExceeded, NotFound
 from cron.limits import ATTEMPTS_MAX
 from cron.pace import in_turns
@@ -16,11 +25,21 @@ from cron.scheduler.job_filter import JobFilter, selector
 from cron.service.launches import of_row
 from cron.service.replica import Replica
 from cron.state.commands import Command, Key
+from cron.state.letters import find
 from cron.state.outcome import Verdict
 from cron.state.pool import DropDead, Redrive
 from cron.state.rows import Row
 from cron.state.state import JobRecord, State
-from launcher.protocol.names import LaunchName, parse_launch_name
+from launcher.protocol.names import (
+    TASK_MARK,
+    LaunchName,
+    format_time,
+    parse_launch_name,
+    short_job_name,
+)
+
+NOTES_MAX: Final = 20
+"""Letters that stand for several launches and that one answer speaks of."""
 
 Found: TypeAlias = tuple[Key, Row, JobRecord]
 
@@ -35,18 +54,32 @@ async def listed(replica: Replica, query: DeadQuery) -> DeadReport:
     """Return the dead letters that fit, the oldest or the newest first.
 
     Raises:
-        NotFound: a launch is named that is none.
+        NotFound: a launch or task is named that has none.
     """
     found = await _find(replica.state, query)
     if query.is_newest:
         found.reverse()
-    letters = [
-        msgspec.structs.replace(
-            of_row(letter), pool=record.job.pool if record.job is not None else ""
-        )
-        async for _, letter, record in in_turns(found[: query.limit])
-    ]
+    letters = [_view_of(one) async for one in in_turns(found[: query.limit])]
     return DeadReport(letters=letters, total=len(found))
+
+
+def _view_of(found: Found) -> LaunchView:
+    key, letter, record = found
+    view = of_row(letter)
+    repeats = record.repeats.get(key[1:])
+    if repeats is not None:
+        first = (repeats.first_s, repeats.first_trigger)
+        view = msgspec.structs.replace(
+            view,
+            count=repeats.count,
+            first=_name(record, first),
+            others=[_name(record, one.place) for one in repeats.others],
+        )
+    return msgspec.structs.replace(view, pool=record.job.pool if record.job is not None else "")
+
+
+def _name(record: JobRecord, place: tuple[int, int]) -> str:
+    return str(LaunchName(record.name, *place))
 
 
 async def redrive(replica: Replica, change: DeadChange) -> DeadOutcome:
@@ -66,8 +99,9 @@ async def drop(replica: Replica, change: DeadChange) -> DeadOutcome:
 
 
 async def _change(replica: Replica, change: DeadChange, *, is_drop: bool) -> DeadOutcome:
-    found = await _find(replica.state, change.query)
+    found = await _find(replica.state, change.query, is_drop=is_drop)
     at_once = found[:DEAD_MAX]
+    notes = list(_notes(at_once, is_drop=is_drop))
     if change.is_dry_run or not at_once:
         verdicts = [Verdict.ACCEPTED if is_drop else _foreseen(one) for one in at_once]
     else:
@@ -83,7 +117,7 @@ async def _change(replica: Replica, change: DeadChange, *, is_drop: bool) -> Dea
         _, results = await replica.leader.submit(build)
         verdicts = [Verdict(item) for item in results[0].items]
     outcomes = [
-        (str(LaunchName(record.name, key[1], key[2])), verdict)
+        (_name(record, key[1:]), verdict)
         for (key, _, record), verdict in zip(at_once, verdicts, strict=True)
     ]
     return DeadOutcome(
@@ -96,7 +130,28 @@ async def _change(replica: Replica, change: DeadChange, *, is_drop: bool) -> Dea
         left=len(found) - len(at_once),
         is_dry_run=change.is_dry_run,
         collection=change.query.collection,
+        notes=notes[:NOTES_MAX],
+        names=names_of(change.query),
     )
+
+
+def _notes(found: list[Found], *, is_drop: bool) -> Iterator[str]:
+    """Yield what a change of letters of jobs that stand for several launches does not do."""
+    for key, _, record in found:
+        repeats = record.repeats.get(key[1:])
+        if repeats is None:
+            continue
+        job = short_job_name(record.name)
+        others = "1 more launch" if repeats.count == 2 else f"{repeats.count - 1} more launches"
+        since = format_time(repeats.first_s)
+        if is_drop:
+            yield f"the letter of {job} stands for {others} since {since}"
+        else:
+            yield (
+                f"the letter of {job} stands for {others} since {since}, which stay dead: `raftcron"
+                f" backfill '{job}' --from {since} --to {format_time(key[1])}` launches them,"
+                f" `raftcron dead drop '{job}'` forgets them"
+            )
 
 
 def _admitted(admission: Admission, letters: list[Found]) -> list[Found]:
@@ -121,17 +176,46 @@ def _admitted(admission: Admission, letters: list[Found]) -> list[Found]:
     return admitted
 
 
-async def _find(state: State, query: DeadQuery) -> list[Found]:
-    """Return what fits; a hundred thousand are looked through beside the loop that ticks."""
+async def _find(state: State, query: DeadQuery, *, is_drop: bool = False) -> list[Found]:
+    """Return what fits, that which died first at the front; a hundred thousand are looked through
+    beside the loop that ticks."""
     letters = state.dead
     if query.launch:
-        key = state.key_of(parse_launch_name(query.launch))
-        if key is None or key not in letters:
-            hint = "`raftcron dead list` shows them; `raftcron show` tells of any launch"
-            raise NotFound(f"launch {query.launch} is not a dead letter", hint)
-        letters = {key: letters[key]}
+        found = _one(state, parse_launch_name(query.launch), is_drop=is_drop)
+        if found is None:
+            raise _no_letter(f"launch {short_job_name(query.launch)}")
+        return await asyncio.to_thread(_fitting, query, [found])
+    if query.task:
+        record = state.record_of(query.task)
+        mine = record.dead if record is not None else {}
+        if record is None or not mine:
+            raise _no_letter(f"task {short_job_name(query.task)}")
+        letters = {(record.number, *place): letter for place, letter in mine.items()}
     everything = [(key, letter, state.by_number[key[0]]) for key, letter in letters.items()]
     return await asyncio.to_thread(_fitting, query, everything)
+
+
+def _one(state: State, name: LaunchName, *, is_drop: bool) -> Found | None:
+    """Return the letter that stands for a launch: as that of the launch itself, which a redrive is
+    about, or as it is, which goes as a whole."""
+    key = state.key_of(name)
+    record = state.by_number.get(key[0]) if key is not None else None
+    known = find(record, key[1:]) if key is not None and record is not None else None
+    if key is None or record is None or known is None:
+        return None
+    letter, attempt = known
+    if is_drop:
+        return (key[0], letter.scheduled_s, letter.trigger), letter, record
+    place = {"scheduled_s": key[1], "trigger": key[2], "attempt": attempt}
+    return key, msgspec.structs.replace(letter, **place), record
+
+
+def _no_letter(what: str) -> NotFound:
+    hint = (
+        "`raftcron dead list` shows the dead letters; `raftcron backfill` launches an instant of a"
+        " job again, `raftcron show` tells of any launch"
+    )
+    return NotFound(f"{what} is not a dead letter", hint)
 
 
 def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
@@ -139,15 +223,31 @@ def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
     wanted = JobFilter(query.jobs, query.tenant, query.pool, query.collection, within)
     fitting = selector(wanted)
     jobs = {record.number: record for _, _, record in everything}
-    fits = {number for number, record in jobs.items() if fitting(record)}
-    return [
+    fits = {
+        number
+        for number, record in jobs.items()
+        if fitting(record) and _is_of_task(query, record.name)
+    }
+    found = [
         one
         for one in everything
         if one[0][0] in fits
-        and query.reason in ("", one[1].reason.label or one[1].state.label)
+        and query.reason in ("", one[1].reason.label, one[1].state.label)
         and one[1].ended_at_ms >= query.since_ms
         and (not query.until_ms or one[1].ended_at_ms < query.until_ms)
     ]
+    return sorted(found, key=_died)
+
+
+def _died(found: Found) -> tuple[int, int, int]:
+    _, letter, _ = found
+    return letter.ended_at_ms, letter.ended_index, letter.number
+
+
+def _is_of_task(query: DeadQuery, name: str) -> bool:
+    """Return whether a job is that of a task of the queue and with the key that are asked for."""
+    queue, mark, key = name.partition(TASK_MARK)
+    return query.queue in ("", queue if mark else name) and query.key in ("", key)
 
 
 def _foreseen(found: Found) -> Verdict:

@@ -38,6 +38,7 @@ from cron.service.gates import of_gate
 from cron.service.launches import of_row
 from cron.service.replica import Replica
 from cron.state import commands as c
+from cron.state.letters import count_of
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, Paused
 
@@ -112,7 +113,7 @@ def _needs(record: JobRecord, job: Job, *, shows_payload: bool) -> JobNeeds:
         after=list(job.after),
         after_any=list(job.after_any),
         secrets=[":".join(secret) for secret in job.work.secrets],
-        dead=len(record.dead),
+        dead=count_of(record),
     )
 
 

@@ -30,6 +30,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.service.executors import views_of
 from cron.state.commands import FORMAT
+from cron.state.letters import keeps_all
 from cron.state.state import State
 from launcher.protocol.names import format_time
 
@@ -44,6 +45,8 @@ FIRST_POLLS = 50
 MISSED_MAX = 5
 """What a replica said of its clock holds for so many polls that it does not answer."""
 _NO_EXECUTOR = "no executor is connected: launches wait, and are skipped at their deadline"
+FULL_SHOWN = 5
+"""Tenants whose pile of dead letters is full, and that a status names."""
 ASK_TIMEOUT_MS = 400
 STATUS_TIMEOUT_MS = 1_000
 """A client gives a replica 2 s for `status`: time for its own poll, and for the leader's."""
@@ -220,6 +223,16 @@ class ClusterStatus:
         said = [f"{name} has an older release" for name in old]
         return ", ".join([*said, *(f"{name} does not answer" for name in away)])
 
+    def _full_piles(self) -> str:
+        """Return the tenants whose pile of dead letters is full, "" for none: they hand over no
+        more tasks."""
+        state = self._applier.state
+        if not keeps_all(state):
+            return ""
+        tenants = sorted(filter(state.piles.is_full, state.piles))
+        more = f" and {len(tenants) - FULL_SHOWN} more" if len(tenants) > FULL_SHOWN else ""
+        return ", ".join(tenants[:FULL_SHOWN]) + more
+
     def _leaders_note(self) -> str:
         notes = [
             self._leader.note or self._succession(),
@@ -230,6 +243,8 @@ class ClusterStatus:
         if self._applier.state.format < FORMAT:
             why = self.older_replicas() or "all replicas are upgraded"
             notes.append(f"format {self._applier.state.format}: {why} (docs/upgrade.md)")
+        if full := self._full_piles():
+            notes.append(f"full of dead letters: {full} (raftcron dead list --tenant)")
         if firing := self._applier.state.alerts.open_count:
             notes.append(f"alerts that fire: {firing} (raftcron alerts list)")
         note = "; ".join(note for note in notes if note)

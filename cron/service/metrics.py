@@ -11,7 +11,7 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
@@ -250,11 +250,7 @@ class Metrics:
             "state",
             (("waiting", counts.waiting), ("due", counts.due), ("running", counts.running)),
         )
-        yield _number(
-            "raftcron_dead_letters",
-            "Launches that are out of attempts and wait for a person.",
-            len(state.dead),
-        )
+        yield from self._of_letters()
         yield from self._of_alerts()
         yield from self._of_crowd()
         pool = replica.leader.pool
@@ -273,6 +269,23 @@ class Metrics:
             (
                 (one.executor, one.certificate_ends_ms / 1000)
                 for one in nsmallest(SERIES_MAX, certified, key=attrgetter("certificate_ends_ms"))
+            ),
+        )
+
+    def _of_letters(self) -> Iterator[Metric]:
+        state = self._replica.state
+        yield _number(
+            "raftcron_dead_letters",
+            "Dead letters: launches and tasks that were given up and wait for a person.",
+            len(state.dead),
+        )
+        yield _series(
+            "raftcron_dead_letters_full_ratio",
+            "How full the pile of dead letters of a tenant's tasks is; at 1 it hands over no more.",
+            "tenant",
+            (
+                (tenant, state.piles.permille(tenant) / 1000)
+                for tenant in nlargest(SERIES_MAX, state.piles, key=state.piles.permille)
             ),
         )
 

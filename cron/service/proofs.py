@@ -32,6 +32,7 @@ from cron.service.replica import Replica
 from cron.service.task_proofs import Part, TaskCensus, audit_tasks, why_task
 from cron.service.task_views import unknown_task
 from cron.state.context import row_of
+from cron.state.letters import find
 from cron.state.rows import Row
 from cron.state.state import JobRecord, State
 from launcher.protocol.names import TASK_MARK
@@ -202,7 +203,8 @@ async def why(replica: Replica, request: WhyRequest) -> WhyReport:
         verdict = f"it waits for its turn and has no row yet: {held_up}"
     if rows and still_open is None:
         verdict += await _newer(replica.row_store, rows[-1], open_rows)
-    verdict += dead_letter(record.dead.get((at_s, 0)), job, at_s)
+    letter = find(record, (at_s, 0))
+    verdict += dead_letter(letter[0] if letter is not None else None, job, at_s)
     verdict += manual_launches(found, open_rows, job, at_s)
     at_ms = at_s * 1000
     ended = [view for row in found for view in expanded(state, row, at_ms, at_ms, 1)]

@@ -32,9 +32,10 @@ from cron.errors import (
     UnknownQueue,
 )
 from cron.job import COMMAND, OnLost
+from cron.limits import DEAD_KEPT, TENANT_DEAD_BYTES_MAX, TENANT_DEAD_MAX
 from cron.service import spilled
 from cron.service.replica import Replica
-from cron.service.task_views import state_of
+from cron.service.task_views import state_of, way_out
 from cron.state import tasks as t
 from cron.state.alerts import SELF
 from cron.state.commands import Command
@@ -355,6 +356,23 @@ def _full(queue: t.QueueRecord) -> QueueFull:
     return QueueFull(text, "try again later, or declare a higher `waiting`")
 
 
+def _pile_full(state: State, tenant: str) -> LimitExceeded:
+    """Return why a tenant may hand over no task, and what it may do about it."""
+    pile = state.piles.get(tenant)
+    count, weight = (pile.count, pile.weight) if pile is not None else (0, 0)
+    text = (
+        f"the pile of tenant {tenant} is full: {count:,} of {TENANT_DEAD_MAX:,} dead letters,"
+        f" {weight >> 20:,} of {TENANT_DEAD_BYTES_MAX >> 20} MiB"
+    )
+    if state.piles.count >= DEAD_KEPT:
+        text += f"; the cell has {state.piles.count:,} of {DEAD_KEPT:,}, shared by all tenants"
+    return LimitExceeded(
+        text,
+        f"`raftcron dead list --tenant {tenant}` shows them; `raftcron dead redrive` launches them"
+        " again, `raftcron dead drop` forgets them",
+    )
+
+
 def spec_of(asked: api.TaskSubmission, now_ms: int) -> t.TaskSpec:
     """Return a submission as State takes it.
 
@@ -405,6 +423,7 @@ def _answer(state: State, item: Handed, now_ms: int) -> api.SubmitVerdict:
         at_ms=task.at_ms,
         is_new=item.verdict == ACCEPTED,
         revision=task.revision,
+        note="" if item.verdict == ACCEPTED else way_out(state, task),
     )
 
 
@@ -419,13 +438,15 @@ def refuse(
             OtherContent(
                 f"task {short} has other content: its digest is {task.digest.hex()},"
                 f" the one of this call is {item.spec.digest.hex()}",
-                "use another key for another task",
+                "; ".join(filter(None, ("use another key for another task", way_out(state, task)))),
             )
         )
     elif verdict is Verdict.QUEUE_FULL and item.spec is not None:
         item.refuse(_full(state.queues[item.spec.queue]), FULL_MS)
     elif verdict is Verdict.ON_DISK:
         item.refuse(spilled.no_room(item.name), FULL_MS)
+    elif verdict is Verdict.PILE_FULL and item.spec is not None:
+        item.refuse(_pile_full(state, t.tenant_of(item.spec.queue)), FULL_MS)
     elif verdict is Verdict.TOO_MANY:
         text = (
             f"the cell has no room for task {short}: too many tasks, payloads (half of them may be"

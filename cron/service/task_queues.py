@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -22,9 +23,10 @@ from cron.service import applying
 from cron.service.queue_file import DEFAULTS, read_queues
 from cron.service.replica import Replica
 from cron.state import tasks as t
+from cron.state.letters import keeps_all
 from cron.state.outcome import Verdict
 from cron.state.state import State
-from launcher.protocol.names import short_job_name, split_job_name
+from launcher.protocol.names import TASK_MARK, short_job_name, split_job_name
 
 _WORDS: Final = {
     "waiting_max": "waiting",
@@ -126,9 +128,9 @@ def _check(state: State, request: PutQueuesRequest, changes: Sequence[QueueChang
 
 async def listed(replica: Replica, query: TaskQueuesQuery) -> TaskQueuesReport:
     """Return the queues that a caller may see, by name."""
-    within = names_within(query.within)
+    within, dead = names_within(query.within), _dead(replica.state, query.tenant)
     found = [
-        _view(replica, queue)
+        _view(replica, queue, dead[name])
         for name, queue in sorted(replica.state.queues.items())
         if query.queue in ("", name)
         and (not query.tenant or name.startswith(f"{query.tenant}/"))
@@ -137,8 +139,20 @@ async def listed(replica: Replica, query: TaskQueuesQuery) -> TaskQueuesReport:
     return TaskQueuesReport(queues=found)
 
 
-def _view(replica: Replica, queue: t.QueueRecord) -> TaskQueueView:
-    defaults, notes = t.defaults_of(queue), []
+def _dead(state: State, tenant: str) -> Counter[str]:
+    """Return how many dead letters each queue of a tenant, or of all, has."""
+    piles = [pile for name, pile in state.piles.items() if tenant in ("", name)]
+    names = (state.by_number[key[0]].name for pile in piles for key in pile.letters)
+    return Counter(name.partition(TASK_MARK)[0] for name in names)
+
+
+def _view(replica: Replica, queue: t.QueueRecord, dead: int) -> TaskQueueView:
+    defaults, notes, state = t.defaults_of(queue), [], replica.state
+    if keeps_all(state) and state.piles.is_full(queue.tenant):
+        notes.append(
+            f"tenant {queue.tenant} has too many dead letters, and hands over no more tasks:"
+            " redrive or drop some"
+        )
     if replica.leader.epoch is not None and not replica.intake.serves(queue.handler):
         notes.append(f"no worker serves {queue.handler}")
     if queue.waiting >= queue.waiting_max:
@@ -151,4 +165,5 @@ def _view(replica: Replica, queue: t.QueueRecord) -> TaskQueueView:
         on_lost=OnLost(defaults.on_lost).name.lower(),
         notes=notes,
         on_disk=queue.spilled,
+        dead=dead,
     )

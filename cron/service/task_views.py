@@ -68,6 +68,20 @@ def unknown_task(name: str) -> UnknownTask:
     )
 
 
+def is_dead(state: State, task: TaskRecord) -> bool:
+    """Return whether a task is a dead letter."""
+    record = state.by_number.get(task.job) if task.job else None
+    return record is not None and bool(record.dead)
+
+
+def way_out(state: State, task: TaskRecord) -> str:
+    """Return what runs a task that is a dead letter, "" for any other one."""
+    if not is_dead(state, task):
+        return ""
+    short = short_job_name(task.name)
+    return f"it is a dead letter: `raftcron dead redrive '{short}'` runs it with its payload"
+
+
 def open_row(state: State, task: TaskRecord) -> LaunchRow | None:
     """Return the open launch of a task, None where it has none."""
     record = state.by_number.get(task.job) if task.job else None
@@ -111,6 +125,7 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
         by=task.by,
         result=task.result,
         group=task.group,
+        is_dead=is_dead(state, task),
         after=names_of(state, hold.after) if hold is not None else [],
         after_any=names_of(state, hold.after_any) if hold is not None else [],
         waits_for=0 if hold is None or hold.is_released else len(waits_for(state, hold)),

@@ -13,7 +13,7 @@ from cron.launch_state import LaunchState
 from cron.service import spilled
 from cron.service.replica import Replica
 from cron.service.submitting import BYTES_AT_ONCE, DONE, error_view
-from cron.service.task_views import listed, unknown_task, view_of
+from cron.service.task_views import listed, unknown_task, view_of, way_out
 from cron.state import tasks as t
 from cron.state.commands import Command
 from cron.state.outcome import Verdict
@@ -97,7 +97,8 @@ def _named_report(
         elif what != "cancel" or task.state is not LaunchState.CANCELLED:
             label = task.state.label if task.is_over else verdict.label
             text = f"task {short_job_name(name)} is over: {label}"
-            refused.append((name, NotNow(text, f"nothing is left to {what}")))
+            hint = way_out(state, task) or f"nothing is left to {what}"
+            refused.append((name, NotNow(text, hint)))
     if refused and len(names) == 1:
         raise refused[0][1]
     return _report(replica, done, refused)
@@ -220,7 +221,8 @@ def _refusal(state: State, asked: api.RescheduleRequest, verdict: Verdict) -> Cr
     if verdict is Verdict.UNKNOWN_TASK or task is None:
         return unknown_task(asked.name)
     if verdict is Verdict.ENDED:
-        return NotNow(f"task {short} is over: {task.state.label}", "submit another one")
+        hint = way_out(state, task) or "submit another one"
+        return NotNow(f"task {short} is over: {task.state.label}", hint)
     if verdict is Verdict.WRONG_STATE:
         return NotNow(f"task {short} has its launch already", "cancel it, or let it run")
     if verdict is Verdict.STALE_REVISION:

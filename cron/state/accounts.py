@@ -63,7 +63,7 @@ def _forget_past(context: Context, line: c.AccountLine, members: list[JobRecord]
             if not (record.spent or record.held or record.held_until_ms > context.at_ms):
                 del state.doubtful[record.number]
         for due in line.due if record.dead else ():
-            context.unbury((record.number, due.scheduled_s, 0))
+            context.take_out((record.number, due.scheduled_s, 0))
 
 
 def _members(

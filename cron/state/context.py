@@ -16,6 +16,7 @@ from cron.notes import (
     shortened,
     written,
 )
+from cron.state import letters
 from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.launch_row import LaunchRow
@@ -99,7 +100,7 @@ class Context(msgspec.Struct):
         if row.unpaid_ms:
             self.state.note_unpaid(row)
         if record.dead:
-            self.unbury(key)
+            self.take_out(key)
         if record.task:
             task = self.state.tasks.by_number.get(record.task)
             if task is not None and task.is_over:
@@ -113,18 +114,48 @@ class Context(msgspec.Struct):
         return changed
 
     def bury(self, record: JobRecord, key: Key, letter: Row) -> None:
-        """Keep what is left of a launch that is over."""
-        self.state.touch(record)
-        record.dead[key[1:]] = letter
-        self.state.dead[key] = letter
+        """Keep what is left of a launch that is over. Of a job it takes the place of the letters of
+        launches that ended alike."""
+        state = self.state
+        state.touch(record)
+        if record.task:
+            state.piles.add(record, key)
+        elif letters.keeps_all(state):
+            others = letters.alike(record, letter.state, letter.reason)
+            repeats = letters.merged(record, key[1:], others)
+            for place in others:
+                self.unbury((record.number, *place))
+            if repeats is not None:
+                record.repeats[key[1:]] = repeats
+        record.dead[key[1:]] = state.dead[key] = letter
+
+    def take_out(self, key: Key) -> None:
+        """Let go of what is left of one launch, which is due again or has succeeded. A letter that
+        stands for others of its job, too, stays."""
+        state, record = self.state, self.state.by_number[key[0]]
+        if key not in state.dead:
+            if record.repeats:
+                state.touch(record)
+                letters.without(record, key[1:])
+            return
+        before = letters.before_it(record, key[1:])
+        self.unbury(key)
+        if before is not None:
+            older, repeats = before
+            place = (older.scheduled_s, older.trigger)
+            record.dead[place] = state.dead[(key[0], *place)] = older
+            if repeats is not None:
+                record.repeats[place] = repeats
 
     def unbury(self, key: Key) -> None:
-        """Let go of what is left of a launch; no error where there is nothing."""
+        """Let go of a letter; no error where there is none."""
         if self.state.dead.pop(key, None) is not None:
             record = self.state.by_number[key[0]]
             self.state.touch(record)
             del record.dead[key[1:]]
+            record.repeats.pop(key[1:], None)
             if record.task:
+                self.state.piles.remove(record, key)
                 self.state.over_jobs[record.number] = None
 
     def set_active(self, row: LaunchRow) -> None:

@@ -23,7 +23,7 @@ from cron.state.columns import spread
 from cron.state.context import Context
 from cron.state.launches import change_one
 from cron.state.outcome import Result, Verdict
-from cron.state.retries import after_success, hold_slot, is_kept
+from cron.state.retries import after_losses, after_success, hold_slot, is_kept
 from cron.state.rows import Chunk, Column, Part, column
 from cron.state.state import JobRecord, State
 from launcher.protocol.reports import BatchReport, RowReport
@@ -298,9 +298,11 @@ def _lose(context: Context, batch: Batch, gone: c.LostExecutor, rows: list[int])
     none = array("q", bytes(8 * len(rows)))
     end = Part(batch.executor, LOST, Reason.EXECUTOR_LOST, note=gone.note)
     chunk, records = _end(context, batch, end, [rows, none, none, none, none, none])
-    for place, (row, record) in enumerate(zip(rows, records, strict=True)):
+    ended = [chunk.row(place, record.name) for place, record in enumerate(records)]
+    for row, record, known in zip(rows, records, ended, strict=True):
         if record.job is not None:
             hold_slot(context, record, record.job, gone.held_until_ms)
-        known = msgspec.structs.replace(chunk.row(place, record.name), row=row)
+        known = msgspec.structs.replace(known, row=row)
         key = (record.number, known.scheduled_s, 0)
         context.state.remember_lost(key, known.attempt, known)
+    after_losses(context, records, ended)

@@ -12,7 +12,14 @@ from cron.state import tasks as t
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Part
-from cron.state.tasking import ACCEPTED, defaults_said, end_waiting, submit_one
+from cron.state.state import State
+from cron.state.tasking import (
+    ACCEPTED,
+    defaults_said,
+    end_waiting,
+    give_up_waiting,
+    submit_one,
+)
 from launcher.protocol.names import TASK_MARK, short_job_name
 from launcher.protocol.status import Reason
 
@@ -41,7 +48,10 @@ def _release(context: Context, task: t.TaskRecord) -> Verdict:
         name = short_job_name(chains.name_of(state, failure))
         note = Note(NoteCode.PREDECESSOR, (name, int(ended)))
         end = Part(0, LaunchState.CANCELLED, Reason.PREDECESSOR, note=note)
-        end_waiting(context, task, end)
+        if _is_willed(state, failure):
+            end_waiting(context, task, end)
+        else:
+            give_up_waiting(context, task, end)
         return ACCEPTED
     if chains.waits_for(state, hold):
         return Verdict.NOT_DUE
@@ -51,6 +61,14 @@ def _release(context: Context, task: t.TaskRecord) -> Verdict:
     else:
         context.put_task(task)
     return ACCEPTED
+
+
+def _is_willed(state: State, failure: chains.Predecessor) -> bool:
+    """Return whether a person ended the task that did not succeed, and so what follows it. One that
+    was given up by nobody's will is a dead letter."""
+    task = state.tasks_by_number.get(failure) if isinstance(failure, int) else None
+    record = state.by_number.get(task.job) if task is not None else None
+    return task is not None and (record is None or not record.dead)
 
 
 def close_groups(context: Context, command: groups.CloseGroups) -> Result:

@@ -360,12 +360,21 @@ def _derive(state: State) -> None:
             for start in row.starts():
                 state.add_detailed(row, start)
     state.note_all_unpaid()
+    _derive_letters(state)
+
+
+def _derive_letters(state: State) -> None:
+    """Fill what follows from the dead letters of jobs and tasks."""
     dead = [
         ((record.number, *place), letter)
         for record in state.by_number.values()
         for place, letter in record.dead.items()
     ]
     state.dead = dict(sorted(dead, key=lambda item: (item[1].ended_index, item[1].number)))
+    for key in state.dead:
+        record = state.by_number[key[0]]
+        if record.task:
+            state.piles.add(record, key)
 
 
 def _derive_tasks(state: State) -> None:

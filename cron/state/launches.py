@@ -16,7 +16,16 @@ from cron.state.clock import first_trigger
 from cron.state.context import Context, pause_note, with_gate
 from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
-from cron.state.retries import after_failure, after_loss, after_skip, after_success, hold_slot
+from cron.state.retries import (
+    after_failure,
+    after_late_report,
+    after_loss,
+    after_skip,
+    after_success,
+    hold_slot,
+    next_after,
+    with_reason,
+)
 from cron.state.rows import Part, Row, RowKind
 from launcher.protocol.status import Reason
 
@@ -72,14 +81,19 @@ def _end(context: Context, row: LaunchRow, end: Part) -> None:
     elif end.state is LaunchState.LOST:
         if row.job is not None:
             hold_slot(context, record, row.job, end.held_until_ms)
-        _end_unrun(context, row, end.state, Reason.EXECUTOR_LOST, (end.detail, end.note))
-        after_loss(context, record, row, end.held_until_ms)
-    else:
+        said = (end.detail, end.note)
+        lost = _end_unrun(context, row, end.state, Reason.EXECUTOR_LOST, said)
+        after_loss(context, record, row, lost, end.held_until_ms)
+    elif end.state is SUCCEEDED:
         context.end(row, end)
-        if end.state is not SUCCEEDED:
-            after_failure(context, record, row, end)
-        elif context.state.budgets or context.state.unpaid:
+        if context.state.budgets or context.state.unpaid:
             after_success(context, record)
+    else:
+        following = next_after(context, record, row, end)
+        end = with_reason(context.state, row, end, following)
+        context.end(row, end)
+        if following is not None:
+            after_failure(context, record, row, end, following)
 
 
 def _end_unrun(
@@ -131,8 +145,10 @@ def _amend(context: Context, key: c.Key, attempt: int, end: Part) -> Verdict | N
         lost[name] = known  # where it was begun is as it was
     else:
         context.state.forget_lost(*name)
-    context.record(_amendment(context, known, end))
-    if context.state.by_number[key[0]].task:
+    late, record = _amendment(context, known, end), context.state.by_number[key[0]]
+    context.record(late)
+    after_late_report(context, record, key, late)
+    if record.task:
         context.task_ends.setdefault(key[0], (end.state, end.reason, end.detail))
     return Verdict.AMENDED
 

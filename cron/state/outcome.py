@@ -65,6 +65,7 @@ class Verdict(enum.IntEnum):
     CHANNEL_IN_USE = 45  # jobs tell a channel that would go
     UNKNOWN_CALENDAR = 46
     CALENDAR_IN_USE = 47  # jobs use it
+    PILE_FULL = 48  # its tenant has as many dead letters as it may
 
     @property
     def label(self) -> str:

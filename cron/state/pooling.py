@@ -9,6 +9,7 @@ import msgspec
 from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX, GATES_MAX, LIMITS_MAX
 from cron.scopes import is_scope
+from cron.state import letters
 from cron.state import pool as p
 from cron.state.context import Context
 from cron.state.launch_row import LaunchRow
@@ -99,14 +100,16 @@ def redrive(context: Context, command: p.Redrive) -> Result:
 
 def _redrive(context: Context, key: tuple[int, int, int], by: str) -> Verdict:
     state = context.state
-    letter = state.dead.get(key)
-    if letter is None:
+    record = state.by_number.get(key[0])
+    found = letters.find(record, key[1:]) if record is not None else None
+    if record is None or found is None:
         return Verdict.NOT_DEAD
-    record = state.by_number[key[0]]
     if record.job is None:
         return Verdict.UNKNOWN_JOB
-    if letter.attempt >= ATTEMPTS_MAX:
+    _, attempt = found
+    if attempt >= ATTEMPTS_MAX:
         return Verdict.WRONG_ATTEMPT
+    letter = state.dead.get(key)  # None where it is that of another launch, too
     # Opening it takes the letter away.
     context.open_due(
         record,
@@ -116,12 +119,12 @@ def _redrive(context: Context, key: tuple[int, int, int], by: str) -> Verdict:
             trigger=key[2],
             state=LaunchState.DUE,
             deadline_ms=context.at_ms + record.job.deadline_s * 1000,
-            local_min=letter.local_min,
+            local_min=letter.local_min if letter is not None else -1,
             is_late=True,
-            attempt=letter.attempt,
+            attempt=attempt,
             revision=record.revision,
             by=by,
-            due_at_ms=letter.due_at_ms,
+            due_at_ms=letter.due_at_ms if letter is not None else 0,
             is_redriven=True,
         ),
     )

@@ -24,10 +24,10 @@ from cron.state.chains import Predecessor, is_over
 from cron.state.context import Context
 from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
-from cron.state.retries import after_loss, after_recovery
+from cron.state.retries import after_doubt, after_late_report, after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Part, Row, RowKind
 from cron.state.state import JobRecord, State
-from cron.state.tasking import end_waiting, kept_result, make_ready, on_lost_of
+from cron.state.tasking import give_up_waiting, kept_result, make_ready, on_lost_of
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
@@ -114,7 +114,7 @@ def _recover_task(context: Context, task: TaskRecord, item: c.RecoverItem) -> Ve
     elif may_repeat(state, task):
         context.put_task(task, at_ms=max(task.at_ms, item.not_before_ms))
     else:
-        end_waiting(context, task, _lost(NoteCode.IN_DOUBT))
+        give_up_waiting(context, task, _lost(NoteCode.IN_DOUBT))
     return Verdict.ACCEPTED
 
 
@@ -155,7 +155,7 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     for key in item.doubtful:
         row = context.state.due.get(key)
         if row is not None and row.number == record.number:
-            context.end(row, _lost(NoteCode.IN_DOUBT))
+            _end_in_doubt(context, record, row, NoteCode.IN_DOUBT)
     for lost in item.lost:
         _record_lost(context, record, lost)
     for due in item.due:
@@ -209,7 +209,7 @@ def _record_ran(context: Context, record: JobRecord, ran: Row, not_before_ms: in
     if key in state.active:
         return
     if ran.state is LaunchState.LAUNCHED:
-        context.end(row, _lost(NoteCode.NOBODYS))
+        _end_in_doubt(context, record, row, NoteCode.NOBODYS)
         return
     end = Part(
         0,
@@ -224,9 +224,16 @@ def _record_ran(context: Context, record: JobRecord, ran: Row, not_before_ms: in
     )
     context.end(row, end)
     if ran.state is LaunchState.LOST:
-        after_loss(context, record, row, not_before_ms)
+        after_loss(context, record, row, end, not_before_ms)
     else:
         after_recovery(context, record, row, end)
+
+
+def _end_in_doubt(context: Context, record: JobRecord, row: LaunchRow, code: NoteCode) -> None:
+    """End a launch of which nobody knows whether it ran; it is a dead letter."""
+    end = _lost(code)
+    context.end(row, end)
+    after_doubt(context, record, row, end)
 
 
 def _lost(code: NoteCode) -> Part:
@@ -350,6 +357,7 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
                 state.forget_lost(*attempt)
             _record_row(context, name, late, RowKind.AMENDMENT, known.key if known else None)
             task = state.tasks.get(name)
+            _settle_letter(context, record or state.record_of(name), late)
             if task is not None and task.state is LaunchState.LOST:
                 is_done = late.state is LaunchState.SUCCEEDED
                 result = kept_result(state, task, late.detail) if is_done else ""
@@ -361,6 +369,15 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
             runs = msgspec.structs.replace(ran, revision=record.revision, parts=(), number=-1)
             state.remember_lost(*attempt, runs)
     return Verdict.AMENDED
+
+
+def _settle_letter(context: Context, record: JobRecord | None, late: Row) -> None:
+    """Settle the dead letter of a launch of which there is a late report, the newest row."""
+    if record is not None:
+        key = (record.number, late.scheduled_s, late.trigger)
+        now = {"ended_index": context.index, "ended_at_ms": context.at_ms}
+        late = msgspec.structs.replace(late, revision=record.revision, **now)
+        after_late_report(context, record, key, late)
 
 
 def _late_report(record: JobRecord | None, ran: Row) -> Row:

@@ -8,18 +8,21 @@ attempt must be able to begin before the launch's deadline: nothing past that is
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from cron.job import Job, OnLost, Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT, HELD_KEPT
+from cron.notes import Note, NoteCode
+from cron.state import letters
 from cron.state.alerts import QUEUE as ALERTS_QUEUE
+from cron.state.commands import Key
 from cron.state.context import Context, row_of
 from cron.state.launch_row import LaunchRow
 from cron.state.pool import Limits
-from cron.state.rows import RESTORED_BY, Part
+from cron.state.rows import RESTORED_BY, Part, Row, RowKind
 from cron.state.state import JobRecord, State
 from launcher.protocol.names import TASK_MARK, split_job_name
 from launcher.protocol.status import Reason
@@ -76,22 +79,50 @@ def release_all(context: Context) -> None:
         release(context, tenant)
 
 
-def after_failure(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> None:
-    """Make a launch due again whose attempt has just ended, or make it a dead letter, or neither.
+class Next(NamedTuple):
+    """What follows an attempt that failed or was put off: another one, not before `not_before_ms`,
+    or, for a `reason`, none."""
+
+    not_before_ms: int
+    reason: Reason | None
+
+
+def next_after(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> Next | None:
+    """Return what follows an attempt that ends now, None where it leaves nothing: ask once, and
+    before the end is written."""
+    job = record.job
+    if job is None or row.cancel is not Reason.NONE:
+        return None
+    was_letter = row.is_redriven and letters.keeps_all(context.state)
+    is_failure = end.state is LaunchState.FAILED and was_letter
+    if not is_failure and not is_kept(job, end.state, end.reason):
+        return None
+    rests_until_ms = _rest_ends_ms(context, row, end, job)
+    return Next(rests_until_ms, _why_not(context, record, row, end, rests_until_ms))
+
+
+def with_reason(state: State, row: LaunchRow, end: Part, following: Next | None) -> Part:
+    """Return an end that says what ended the retries, if that was the deadline."""
+    is_late = following is not None and following.reason is Reason.DEADLINE
+    if following is None or not is_late or not letters.keeps_all(state) or end.note is not None:
+        return end
+    args = (row.deadline_ms, following.not_before_ms)
+    return msgspec.structs.replace(end, note=Note(NoteCode.NO_TIME_LEFT, args))
+
+
+def after_failure(
+    context: Context, record: JobRecord, row: LaunchRow, end: Part, following: Next
+) -> None:
+    """Make a launch due again whose attempt has just ended, or make it a dead letter.
 
     `row` is the launch as it was; it is open no more.
     """
-    job = record.job
-    if job is None or row.cancel is not Reason.NONE or not is_kept(job, end.state, end.reason):
-        return
-    rests_until_ms = _rest_ends_ms(context, row, end, job)
-    reason = _why_not(context, record, row, end, rests_until_ms)
-    if reason is None:
-        _open_again(context, record, row, rests_until_ms, _tries(row, end))
-    elif reason is Reason.BUDGET and context.state.format >= DELAYS_FORMAT:
-        _open_unpaid(context, record, row, rests_until_ms, _tries(row, end))
+    if following.reason is None:
+        _open_again(context, record, row, following.not_before_ms, _tries(row, end))
+    elif following.reason is Reason.BUDGET and context.state.format >= DELAYS_FORMAT:
+        _open_unpaid(context, record, row, following.not_before_ms, _tries(row, end))
     else:
-        _bury(context, record, row, end, reason)
+        _bury(context, record, row, end, following.reason)
 
 
 def hold_slot(context: Context, record: JobRecord, job: Job, until_ms: int) -> None:
@@ -109,31 +140,87 @@ def hold_slot(context: Context, record: JobRecord, job: Job, until_ms: int) -> N
         record.held = held
 
 
-def after_loss(context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int) -> None:
+def after_loss(
+    context: Context, record: JobRecord, row: LaunchRow, end: Part, not_before_ms: int
+) -> None:
     """Make a lost launch due again where its job would rather run twice than not at all, and the
     next attempt can begin before the deadline (rule R5); but not where a part of it failed for
-    good, whatever became of the others."""
+    good, whatever became of the others. Else it is a dead letter: a person decides."""
     job = record.job
-    may_be = job is not None and job.on_lost is OnLost.RETRY and row.cancel is Reason.NONE
-    if job is None or not may_be or row.attempt >= ATTEMPTS_MAX:
+    if job is None or row.cancel is not Reason.NONE:
         return
+    may_be = job.on_lost is OnLost.RETRY and row.attempt < ATTEMPTS_MAX
     if context.state.is_resolving and record.name.startswith(_DELIVERIES):
-        return  # the life before may have told people of the alert
+        may_be = False  # the life before may have told people of the alert
     if any(is_fatal(job.retry, part) for part in row.parts):
-        return
-    if max(context.at_ms, not_before_ms) < row.deadline_ms:
+        may_be = False
+    if may_be and max(context.at_ms, not_before_ms) < row.deadline_ms:
         _open_again(context, record, row, not_before_ms, row.tries)
+    elif letters.keeps_all(context.state):
+        _bury(context, record, row, end, Reason.DEADLINE if may_be else end.reason)
+
+
+def after_doubt(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> None:
+    """Make a launch a dead letter of which a restored cell does not know whether it ran."""
+    if record.job is not None and letters.keeps_all(context.state):
+        _bury(context, record, row, end, end.reason)
+
+
+def after_losses(context: Context, records: list[JobRecord], ended: list[Row]) -> None:
+    """Make dead letters of lost launches that do not begin again: `ended` are their rows, one of
+    each record."""
+    if not letters.keeps_all(context.state):
+        return
+    for record, row in zip(records, ended, strict=True):
+        if record.job is not None:
+            context.bury(record, (record.number, row.scheduled_s, row.trigger), row)
+
+
+def after_late_report(context: Context, record: JobRecord, key: Key, late: Row) -> None:
+    """Let go of the letter of a lost attempt that succeeded after all, or was stopped by a person;
+    one that failed is a letter of that. `late` is the newest row of this entry."""
+    state = context.state
+    if late.state is LaunchState.LOST or not letters.keeps_all(state):
+        return
+    found = letters.find(record, key[1:])
+    if found is None or found[0].state is not LaunchState.LOST or found[1] > late.attempt:
+        return
+    tries = state.dead[key].tries if key in state.dead else 0
+    context.take_out(key)
+    job = record.job
+    if late.state is LaunchState.SUCCEEDED or job is None:
+        return
+    if record.task:
+        is_letter = letters.leaves(late.reason, was_tried=True)
+    else:
+        is_letter = is_kept(job, late.state, late.reason)
+    if is_letter:
+        letter = msgspec.structs.replace(
+            late,
+            kind=RowKind.ENDED,
+            parts=(),
+            amends=None,
+            number=context.rows - 1,
+            tries=tries + (late.state is LaunchState.FAILED),
+        )
+        context.bury(record, key, letter)
 
 
 def after_skip(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> None:
-    """Make a launch a dead letter that failed, or was one and was redriven, whatever its next try
-    is skipped for: a pause, a gate or a full queue ends its tries as a last failure does. So is any
-    launch that had begun before and could not begin again in time: put off, say, or refused."""
+    """Make a launch a dead letter whose next try is skipped. Of a task any end does that nobody
+    asked for. A launch of a job has to have failed, or to have been one before, whatever it is
+    skipped for: a pause, a gate or a full queue ends its tries as a last failure does. Or it had
+    begun before and could not begin again in time: it was put off, say, or refused."""
     job = record.job
-    is_late = end.reason in _TOO_LATE
-    if job is None or not row.attempt or not (row.tries or row.is_redriven or is_late):
+    is_late, was_tried = end.reason in _TOO_LATE, bool(row.tries or row.is_redriven)
+    if job is None:
         return
-    if job.retry.tries > 1 or job.work.handler:
+    if letters.keeps_all(context.state) and (record.task or row.is_redriven):
+        leaves = not record.task or letters.leaves(end.reason, was_tried=was_tried)
+    else:
+        has_tries = job.retry.tries > 1 or bool(job.work.handler)
+        leaves = bool(row.attempt) and (was_tried or is_late) and has_tries
+    if leaves:
         _bury(context, record, row, end, Reason.DEADLINE if is_late else end.reason)
 
 
@@ -271,10 +358,13 @@ def _open_again(
 
 def _bury(context: Context, record: JobRecord, row: LaunchRow, end: Part, reason: Reason) -> None:
     """Keep the row of a launch that is given up, the newest of this entry, without its parts, which
-    history has; of too many the oldest goes."""
-    dead, place = context.state.dead, (context.index, context.at_ms, context.rows - 1)
-    ended = row_of(context.state, row, end, place)
+    history has."""
+    state, place = context.state, (context.index, context.at_ms, context.rows - 1)
+    ended = row_of(state, row, end, place)
     letter = msgspec.structs.replace(ended, reason=reason, tries=_tries(row, end), parts=())
     context.bury(record, row.key, letter)
-    while len(dead) > DEAD_KEPT:
-        context.unbury(next(iter(dead)))
+    if letters.keeps_all(state):
+        for key in state.piles.excess():
+            context.unbury(key)
+    while not letters.keeps_all(state) and len(state.dead) > DEAD_KEPT:
+        context.unbury(next(iter(state.dead)))

@@ -32,6 +32,7 @@ from cron.state.groups import GroupTable
 from cron.state.known_ends import KnownEnds
 from cron.state.launch_index import LaunchIndex
 from cron.state.launch_row import LaunchRow
+from cron.state.letters import Piles, Repeats
 from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.rows import NO_ROW, Part, Place, Row
 from cron.state.spilled import SpilledTasks
@@ -119,6 +120,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     marks: Marks | None = None  # how its newest launches ended, while rules of alerts need it
     earlier: list[Earlier] = []  # what it was before its newest changes, oldest first
     failed_in_a_row: int = 0  # of a job with `pause_after`: launches since one that succeeded
+    repeats: dict[tuple[int, int], Repeats] = {}  # letters that stand for several launches
 
     def held_slots(self, now_ms: int) -> int:
         """Return how many lost launches of the job may be running; for one with `concurrency`."""
@@ -308,6 +310,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.lost: OrderedDict[tuple[Key, int], Row] = OrderedDict()
         self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
         self.dead: dict[Key, Row] = {}  # in the order of dying
+        self.piles = Piles()  # those of tasks, by tenant
         # By tenant: the launches that wait until it may have another retry, with when they have
         # rested, in this order.
         self.unpaid: dict[str, list[tuple[int, Key]]] = {}

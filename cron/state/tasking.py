@@ -34,7 +34,7 @@ from cron.limits import (
     TIMEOUT_S_MAX,
 )
 from cron.scopes import PRIORITIES
-from cron.state import launches
+from cron.state import launches, letters
 from cron.state import tasks as t
 from cron.state.chains import Hold, Predecessor, results_of, work_bytes
 from cron.state.commands import Cancel, CancelItem
@@ -42,6 +42,7 @@ from cron.state.context import Context
 from cron.state.groups import GroupRecord
 from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
+from cron.state.retries import after_doubt
 from cron.state.rows import Part, Row, RowKind
 from cron.state.spilling import unknown
 from cron.state.state import JobRecord, Span, State
@@ -95,8 +96,8 @@ def submit_one(
         return refusal
     weight = len(spec.payload) + t.label_bytes(options.labels)
     tenant = t.tenant_of(spec.queue) if queue is None else queue.tenant
-    if tasks.waiting >= TASKS_WAITING_MAX or not _has_room(tasks, tenant, weight):
-        return Verdict.TOO_MANY
+    if (refusal := _refusal_of_room(state, tenant, weight)) is not ACCEPTED:
+        return refusal
     if queue is None:
         if not spec.options.handler:
             return Verdict.UNKNOWN_QUEUE
@@ -178,6 +179,15 @@ def _predecessor(state: State, name: str) -> Predecessor:
     return state.groups[name].name
 
 
+def _refusal_of_room(state: State, tenant: str, weight: int) -> Verdict:
+    """Return why a tenant may hand over no task with so many bytes; ACCEPTED if it may."""
+    if state.piles and letters.keeps_all(state) and state.piles.is_full(tenant):
+        return Verdict.PILE_FULL
+    if state.tasks.waiting >= TASKS_WAITING_MAX or not _has_room(state.tasks, tenant, weight):
+        return Verdict.TOO_MANY
+    return ACCEPTED
+
+
 def _has_room(tasks: t.TaskTable, tenant: str, more: int) -> bool:
     """Whether the cell, and a tenant, may have so many more bytes of payloads."""
     if tasks.payload_bytes + more > TASK_PAYLOADS_BYTES_MAX:
@@ -248,6 +258,20 @@ def _cancel(context: Context, task: t.TaskRecord, by: str) -> Verdict:
     result = launches.cancel(context, Cancel(items))
     context.moved_tasks[task.number] = None
     return Verdict(result.items[0]) if result.items else Verdict.ENDED
+
+
+def give_up_waiting(context: Context, task: t.TaskRecord, end: Part) -> None:
+    """End a task that waits, by nobody's will: its launch, which never began, is a dead letter."""
+    if not letters.keeps_all(context.state):
+        end_waiting(context, task, end)
+        return
+    record = make_ready(context, task)
+    (row,) = record.open.values()
+    context.end(row, end)
+    context.state.forget_lost(row.key, row.attempt)  # no late report is about what never began
+    changes = {"state": end.state, "reason": end.reason, "ended_ms": context.at_ms}
+    context.put_task(context.state.tasks_by_number[task.number], **changes)
+    after_doubt(context, record, row, end)
 
 
 def end_waiting(context: Context, task: t.TaskRecord, end: Part, by: str = "") -> None:

@@ -209,7 +209,7 @@ class TaskRecord(msgspec.Struct, array_like=True, gc=False):
     @property
     def never_ran(self) -> bool:
         """Whether it has no launch and never had one."""
-        return self.is_waiting or self.reason in _WITHOUT_LAUNCH
+        return self.is_waiting or (self.reason in _WITHOUT_LAUNCH and not self.job)
 
     @property
     def is_waiting(self) -> bool:

@@ -30,6 +30,7 @@ from launcher.client.core import (
     pauses,
     wait_deadline_s,
 )
+from launcher.client.dead import DeadFilter, DeadLetter, changed, listed
 from launcher.client.many import Change, change_all, reschedule_all
 from launcher.client.messages import GroupView, Submission, TaskChange, TaskView
 from launcher.client.options import HandlerName, Options, name_of
@@ -63,6 +64,7 @@ class AsyncTask(Submitted):
 
 
 Tasks: TypeAlias = list[AsyncTask]
+Letters: TypeAlias = list[DeadLetter]
 Views: TypeAlias = list[TaskView]
 Outcomes: TypeAlias = list[AsyncTask | Exception]
 Sent: TypeAlias = list[Outcome]
@@ -190,6 +192,18 @@ class AsyncClient(Connected):
     async def cancel_many(self, tasks: Iterable[Any]) -> Views:
         """Cancel tasks, 1,000 in a call; return each. As `Client.cancel_many`."""
         return await self.called(change_all, self._core, "Cancel", tasks)
+
+    async def dead(self, task: Any = None, **wanted: Unpack[DeadFilter]) -> Letters:
+        """Return the dead letters that fit. As `Client.dead`."""
+        return await self.called(listed, self._core, task, wanted)
+
+    async def redrive(self, task: Any = None, **wanted: Unpack[DeadFilter]) -> int:
+        """Launch dead letters again; return how many. As `Client.redrive`."""
+        return await self.called(changed, self._core, "Redrive", task, wanted)
+
+    async def drop(self, task: Any = None, **wanted: Unpack[DeadFilter]) -> int:
+        """Forget dead letters; return how many. As `Client.drop`."""
+        return await self.called(changed, self._core, "DropDead", task, wanted)
 
     async def run_now(self, task: Any) -> TaskView:
         """Make a waiting task due now; return it. As `Client.run_now`."""

@@ -34,7 +34,7 @@ from launcher.address import (
 )
 from launcher.client.errors import BadTask, Denied, OutcomeUnknown, TaskError, Unavailable, error_of
 from launcher.client.front import local_cell
-from launcher.client.messages import READS, SERVICE, Refusal
+from launcher.client.messages import ADMIN, OF_ADMIN, READS, SERVICE, Refusal
 
 if TYPE_CHECKING:
     from launcher.http2 import Answer, Http2Connection
@@ -361,7 +361,8 @@ class Cell:
             try:
                 connection = self._take(server, min(_CONNECT_MS, patience_ms))
                 unless_kept.callback(connection.close)
-                path = f"/{SERVICE}/{course.method}"
+                service = ADMIN if course.method in OF_ADMIN else SERVICE
+                path = f"/{service}/{course.method}"
                 answer = connection.call(path, content, self._metadata, patience_ms)
             except Unreached as failure:
                 self._note(server, course, str(failure))

@@ -33,6 +33,7 @@ from launcher.client.core import (
     pauses,
     wait_deadline_s,
 )
+from launcher.client.dead import DeadFilter, DeadLetter, changed, listed
 from launcher.client.many import Change, change_all, reschedule_all
 from launcher.client.messages import GroupView, Submission, TaskChange, TaskView
 from launcher.client.options import HandlerName, Options, name_of
@@ -62,6 +63,7 @@ class Task(Submitted):
 Named: TypeAlias = Task | TaskView | str
 """A task, or its name."""
 Tasks: TypeAlias = list[Task]
+Letters: TypeAlias = list[DeadLetter]
 Views: TypeAlias = list[TaskView]
 Outcomes: TypeAlias = list[Task | Exception]
 Chunk: TypeAlias = tuple[list[Submission], Parcel]
@@ -270,6 +272,32 @@ class Client(Connected):
         a call without an answer is not repeated, its tasks have the outcome OutcomeUnknown.
         """
         return reschedule_all(self._core, changes)
+
+    def dead(self, task: Named | None = None, **wanted: Unpack[DeadFilter]) -> Letters:
+        """Return the dead letter of a task, or those that fit, at most 10,000, the oldest first:
+        tasks that did not succeed and that no person ended.
+
+        Raises:
+            BadTask: the filter has a field that is none, or a value that cannot be. TaskError: the
+                task that it names is no dead letter.
+        """
+        return listed(self._core, task, wanted)
+
+    def redrive(self, task: Named | None = None, **wanted: Unpack[DeadFilter]) -> int:
+        """Launch the dead letter of a task again, with all its retries, or those that fit; return
+        how many.
+
+        Raises:
+            BadTask: nothing is said, so that every letter would fit; or as `dead`.
+            TaskOver: the task has had as many attempts as there can be. TaskError: it is no dead
+                letter. OutcomeUnknown: look at what is left, and repeat it.
+        """
+        return changed(self._core, "Redrive", task, wanted)
+
+    def drop(self, task: Named | None = None, **wanted: Unpack[DeadFilter]) -> int:
+        """Forget the dead letter of a task, with its payload, or those that fit; return how many.
+        As `redrive`."""
+        return changed(self._core, "DropDead", task, wanted)
 
     def wait(self, task: Named, timeout: Length | None = None) -> TaskView:
         """Return a task once it is over, however it ended: look at its `state`.

@@ -50,7 +50,8 @@ LOOK_S_MIN: Final = 1.0
 """How long a look at a task may take, also where the caller waits for less."""
 
 _RESCHEDULES: Final = ("Reschedule", "RescheduleMany")
-_CHANGES: Final = ("Cancel", "RunNow", "CloseGroup", "CancelGroup", *_RESCHEDULES)
+_LETTERS: Final = ("Redrive", "DropDead")
+_CHANGES: Final = ("Cancel", "RunNow", "CloseGroup", "CancelGroup", *_RESCHEDULES, *_LETTERS)
 
 Item: TypeAlias = Sequence[Any]
 """A task for `submit_many`: (handler, payload) or (handler, payload, options)."""
@@ -128,7 +129,7 @@ class Core:
         if method in _CHANGES:
             request = request | {"by": user_name()}
         content = msgspec.json.encode(request)
-        is_repeatable = method not in _RESCHEDULES
+        is_repeatable = method not in (*_RESCHEDULES, *_LETTERS)
         deadline_s = self.deadline_s() if deadline_s is None else deadline_s
         got = self.cell.call(method, content, deadline_s, is_repeatable=is_repeatable)
         try:

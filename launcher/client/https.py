@@ -41,6 +41,9 @@ _ROUTES: Final = {
     "GetGroup": "GET /v1/groups/{name}",
     "CloseGroup": "POST /v1/groups/close",
     "CancelGroup": "DELETE /v1/groups/{name}",
+    "Dead": "GET /v1/dead",
+    "Redrive": "POST /v1/dead/redrive",
+    "DropDead": "POST /v1/dead/drop",
 }
 """The method and path of each call that a client makes; docs/http.md has all."""
 

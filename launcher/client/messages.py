@@ -14,7 +14,10 @@ SERVICE: Final = "raftcron.v1.Tasks"
 TASKS_MAX: Final = 1_000
 """Tasks of one call."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10
-READS: Final = frozenset({"Get", "GetMany", "List", "GetGroup", "ListGroups", "Watch"})
+ADMIN: Final = "raftcron.v1.Admin"
+"""The service of the calls about dead letters, which are about jobs, too."""
+OF_ADMIN: Final = frozenset({"Dead", "Redrive", "DropDead"})
+READS: Final = frozenset({"Get", "GetMany", "List", "GetGroup", "ListGroups", "Watch", "Dead"})
 """Calls that change nothing."""
 OVER: Final = frozenset({"succeeded", "failed", "cancelled", "skipped", "lost"})
 """States in which nothing happens to a task any more."""
@@ -110,6 +113,7 @@ class TaskView(msgspec.Struct, kw_only=True):
     after: list[str] = []
     after_any: list[str] = []
     waits_for: int = 0
+    is_dead: bool = False
     tries: int = 0
     backoff_ms: int = 0
     deadline_ms: int = 0

@@ -75,6 +75,7 @@ class _Held(msgspec.Struct):
     due_ms: int
     tries: int = 0
     runs: list[Ran] = []
+    redriven_ms: int = 0
 
 
 class LocalCell:
@@ -241,9 +242,11 @@ class LocalCell:
             one, view = held.submission, held.view
             if view.is_over or not (one.after or one.after_any):
                 continue
-            if self._chains.failure(one):
+            if failed := self._chains.failure(one):
+                before = self._views.get(failed)  # None: a group
+                is_dead = before is None or before.is_dead
                 reason = {"reason": "predecessor", "ended_at": _iso(self._now_ms)}
-                self._show(held, state="cancelled", waits_for=0, **reason)
+                self._show(held, state="cancelled", waits_for=0, is_dead=is_dead, **reason)
                 self._ended()
             elif view.waits_for and not (left := self._chains.left(one)):
                 held.due_ms = max(held.due_ms, self._now_ms)
@@ -391,8 +394,52 @@ class LocalCell:
     def _waiting(self, name: str) -> _Held:
         held = self._known(name)
         if held.view.is_over:
-            raise TaskOver(f"{name} is {held.view.state}")
+            hint = "it is a dead letter: client.redrive(task) runs it" if held.view.is_dead else ""
+            raise TaskOver(f"{name} is {held.view.state}", hint)
         return held
+
+    # ---- dead letters
+
+    def _on_dead(self, request: dict[str, msgspec.Raw]) -> dict[str, Any]:
+        letters = [_letter(held) for held in self._letters(request)]
+        return {"letters": letters, "total": len(letters)}
+
+    def _on_redrive(self, request: dict[str, msgspec.Raw]) -> dict[str, Any]:
+        found = self._letters(msgspec.json.decode(request["query"], type=dict[str, msgspec.Raw]))
+        for held in found:
+            held.tries, held.due_ms, held.redriven_ms = 0, self._now_ms, self._now_ms
+            fields = {"reason": None, "ended_at": None, "is_dead": False}
+            self._show(held, state="waiting", **fields)
+        self._run_until(self._now_ms)
+        return {"launches": [_letter(held)["launch"] for held in found]}
+
+    def _on_dropdead(self, request: dict[str, msgspec.Raw]) -> dict[str, Any]:
+        found = self._letters(msgspec.json.decode(request["query"], type=dict[str, msgspec.Raw]))
+        for held in found:
+            self._show(held, is_dead=False)
+        return {"launches": [_letter(held)["launch"] for held in found]}
+
+    def _letters(self, query: dict[str, msgspec.Raw]) -> list[_Held]:
+        """Return the dead letters that a query means.
+
+        Raises:
+            TaskError: the task that it names is no dead letter.
+        """
+        said = {name: msgspec.json.decode(value) for name, value in query.items()}
+        dead = [held for held in self._held.values() if held.view.is_dead]
+        if task := said.get("task"):
+            dead = [held for held in dead if held.view.task == full_name(task)]
+            if not dead:
+                raise error_of("not_found", f"task {task} is not a dead letter")
+        wanted = _Wanted(said.get("queue", ""), said.get("tenant", ""))
+        return [
+            held
+            for held in dead
+            if wanted.has(held.view)
+            and said.get("key") in (None, held.view.key)
+            and said.get("pool") in (None, held.view.handler)
+            and said.get("reason") in (None, held.view.state)
+        ]
 
     # ---- runs
 
@@ -414,13 +461,14 @@ class LocalCell:
             ran.outcome in (Result.RETRY, Result.RAISED) and held.tries < view.tries
         )
         again_ms = self._now_ms + max(1, wait_ms)
-        if is_again and again_ms < view.at_ms + view.deadline_ms:
+        if is_again and again_ms < max(view.at_ms, held.redriven_ms) + view.deadline_ms:
             held.due_ms = again_ms
             self._show(held, state="waiting")
         else:
             state = "succeeded" if ran.succeeded else "failed"
             fields = {"result": ran.detail} if ran.succeeded else {"reason": ran.detail}
-            self._show(held, state=state, ended_at=_iso(self._now_ms), **fields)
+            is_dead = not ran.succeeded
+            self._show(held, state=state, is_dead=is_dead, ended_at=_iso(self._now_ms), **fields)
             self._ended()
 
     def _show(self, held: _Held, **fields: Any) -> None:
@@ -431,6 +479,19 @@ class LocalCell:
             self._waits[held.view.task] = held
         else:
             self._waits.pop(held.view.task, None)
+
+
+def _letter(held: _Held) -> dict[str, Any]:
+    """Return the dead letter of a task as a cell shows it."""
+    view = held.view
+    return {
+        "launch": f"{view.task}@{view.scheduled_at}",
+        "pool": view.handler,
+        "state": view.state,
+        "detail": view.reason,
+        "attempt": len(held.runs),
+        "tries": held.tries,
+    }
 
 
 class _Wanted(msgspec.Struct):

@@ -20,9 +20,10 @@ from cron.state.codec import encode_entry
 from cron.state.deliveries import MAIL
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.pool import DropDead, Redrive
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
-from cron.state.tasks import CancelTasks, SubmitTasks
+from cron.state.tasks import CancelTasks, RunTasks, SubmitTasks
 from launcher.pool.events import Reported, Unsent
 from launcher.protocol.names import AttemptName, format_time, parse_attempt_name, parse_time
 from launcher.protocol.reports import RowReport
@@ -36,6 +37,8 @@ from tests.unit import pool_rig
 from tests.unit.queues_rig import queues_with
 
 DAY = "2026-11-20"
+NO_KEY = (0, 0, 0)
+"""The key of no launch."""
 
 
 class Cell:
@@ -278,6 +281,29 @@ class Cell:
     def do_cancel_task(self, key: str) -> None:
         self.append([CancelTasks((f"{QUEUE}:{key}",), "anna")])
 
+    def do_run_now(self, key: str) -> None:
+        (result,) = self.append([RunTasks((f"{QUEUE}:{key}",), "anna")])
+        self.say(f"   run {key}: {label(result.items[0])}")
+
+    def do_redrive(self, *names: str) -> None:
+        """A person launches dead letters again: those of launches, or of tasks by their keys."""
+        self._change_letters(Redrive, "redrive", names)
+
+    def do_drop_dead(self, *names: str) -> None:
+        self._change_letters(DropDead, "drop", names)
+
+    def _change_letters(
+        self, command: type[Redrive | DropDead], verb: str, names: tuple[str, ...]
+    ) -> None:
+        keys = []
+        for name in names:
+            record = self.state.record_of(f"{QUEUE}:{name}")
+            mine = [(record.number, *place) for place in record.dead] if record else []
+            keys += [self._key(name)] if "@" in name else mine or [NO_KEY]
+        (result,) = self.append([command(tuple(keys), "anna")])
+        for name, verdict in zip(names, result.items, strict=True):
+            self.say(f"   {verb} {name}: {label(verdict)}")
+
     def _key(self, launch: str) -> c.Key:
         key = self.state.key_of(attempt_name(launch).launch)
         assert key is not None
@@ -391,7 +417,13 @@ class Cell:
         """The dead letters, the oldest first."""
         for key, letter in self.state.dead.items():
             name = shown(AttemptName(self.state.launch_name(key), letter.attempt))
-            self.say(f"{name} {letter.reason.label} after {letter.tries} tries")
+            why = letter.reason.label or letter.state.label
+            record = self.state.by_number[key[0]]
+            many = record.repeats.get(key[1:])
+            more = f", with {many.count - 1} more since {clock(many.first_s)}" if many else ""
+            payload = record.job.work.payload.decode() if record.task and record.job else ""
+            more += f", payload {payload}" if payload else ""
+            self.say(f"{name} {why} after {letter.tries} tries{more}")
 
     def do_starts(self) -> None:
         """What really ran, and where."""

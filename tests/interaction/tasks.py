@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.scheduler.alerts import AlertIndex, Observed
 from cron.scheduler.chains import ChainIndex
@@ -21,14 +22,23 @@ HANDLER = "mail.send"
 
 
 def spec_of(
-    key: str, at_ms: int, after: str = "", after_any: str = "", group: str = ""
+    key: str,
+    at_ms: int,
+    after: str = "",
+    after_any: str = "",
+    group: str = "",
+    *,
+    lost: str = "",
+    deadline: str = "0",
+    payload: str = "1",
 ) -> t.TaskSpec:
     """Return a task. What it follows is separated by commas: keys, and groups with a `/` before."""
     follows = [tuple(map(_full, filter(None, text.split(",")))) for text in (after, after_any)]
-    digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
-    options = t.TaskOptions(HANDLER)
+    digest = hashlib.blake2b(f"{key} {payload}".encode(), digest_size=16).digest()
+    on_lost = OnLost[lost.upper()] if lost else -1
+    options = t.TaskOptions(HANDLER, deadline_s=int(deadline), on_lost=on_lost)
     joined = f"default/{group}" if group else ""
-    return t.TaskSpec(QUEUE, key, at_ms, b"1", digest, options, joined, *follows)
+    return t.TaskSpec(QUEUE, key, at_ms, payload.encode(), digest, options, joined, *follows)
 
 
 def _full(name: str) -> str:

@@ -35,17 +35,21 @@ class NaivePool(NaiveWorld):
             return
         is_snooze = item.state is S.CANCELLED and item.reason is Reason.SNOOZE
         is_failure = item.state is S.FAILED
+        is_letter = launch.was_dead and self.keeps_all
         if job is None or launch.cancel or not (is_snooze or is_failure):
             return
         tries = launch.tries + 1 if is_failure else launch.tries
         until_ms = self.at_ms + self.rest_ms(name, job.retry, item, tries)
         if is_failure and (self.is_fatal(job.retry, item) or tries >= job.retry.tries):
-            self.give_up(launch, item, job, tries, item.reason)
+            self.give_up(launch, item, job, tries, item.reason, is_letter=is_letter)
         elif until_ms >= launch.deadline_ms:
-            self.give_up(launch, item, job, tries, Reason.DEADLINE)
+            self.give_up(launch, item, job, tries, Reason.DEADLINE, is_letter=is_letter)
         elif is_failure and not self.pays(tenant):
-            waits_ms = min(until_ms + HOUR_MS, launch.deadline_ms)
-            self.try_again(item.key, launch, waits_ms, tries).unpaid_ms = max(until_ms, 1)
+            if self.keeps_all:
+                waits_ms = min(until_ms + HOUR_MS, launch.deadline_ms)
+                self.try_again(item.key, launch, waits_ms, tries).unpaid_ms = max(until_ms, 1)
+            else:
+                self.give_up(launch, item, job, tries, Reason.BUDGET, is_letter=is_letter)
         else:
             self.try_again(item.key, launch, until_ms, tries)
 
@@ -115,12 +119,54 @@ class NaivePool(NaiveWorld):
         self.again.append(key)
         return again
 
+    @property
+    def keeps_all(self) -> bool:
+        """From format 12 on: all that is lost leaves a letter, what was one before is one again,
+        and nobody's letter goes by itself."""
+        return self.format >= 12
+
     def give_up(
-        self, launch: NaiveLaunch, item: AttemptItem, job: Job, tries: int, reason: Reason
+        self,
+        launch: NaiveLaunch,
+        item: AttemptItem,
+        job: Job,
+        tries: int,
+        reason: Reason,
+        *,
+        is_letter: bool,
     ) -> None:
-        has_asked = item.reason in (Reason.RETRY, Reason.SNOOZE)
-        if job.retry.tries > 1 or job.work.handler or has_asked:
+        if is_letter or self.is_worth_it(job, item.reason):
             self.bury(item.key, NaiveLetter(launch.attempt, tries, item.state, reason))
+
+    def is_worth_it(self, job: Job, reason: Reason) -> bool:
+        """Whether somebody said how often to try, so that a failure leaves a letter."""
+        return (
+            job.retry.tries > 1 or bool(job.work.handler) or reason in (Reason.RETRY, Reason.SNOOZE)
+        )
+
+    def after_loss(self, launch: NaiveLaunch, item: AttemptItem, *, is_late: bool) -> None:
+        """The launch is lost and not tried again; a person decides, if none had it stopped."""
+        _, job = self.name_and_job(item.key)
+        if job is not None and not launch.cancel and self.keeps_all:
+            reason = Reason.DEADLINE if is_late else Reason.EXECUTOR_LOST
+            self.bury(item.key, NaiveLetter(launch.attempt, launch.tries, S.LOST, reason))
+
+    def after_report(self, item: AttemptItem) -> None:
+        """It is known after all what became of a lost attempt."""
+        letter = self.dead.get(item.key)
+        if letter is None or letter.state is not S.LOST or letter.attempt > item.attempt:
+            return
+        if not self.keeps_all:
+            return
+        del self.dead[item.key]
+        _, job = self.name_and_job(item.key)
+        is_snooze = item.state is S.CANCELLED and item.reason is Reason.SNOOZE
+        is_failure = item.state is S.FAILED
+        if job is None or not (is_failure or is_snooze):
+            return
+        if self.is_worth_it(job, item.reason):
+            tries = letter.tries + is_failure
+            self.bury(item.key, NaiveLetter(item.attempt, tries, item.state, item.reason))
 
     def after_skip(self, launch: NaiveLaunch, item: c.SkippedItem) -> None:
         """Keep a letter of a launch that failed, or was dead and redriven, whatever the reason of
@@ -133,13 +179,26 @@ class NaivePool(NaiveWorld):
         leaves_letter = launch.tries > 0 or launch.was_dead
         if launch.attempt > 0 and reason is Reason.DEADLINE:
             leaves_letter = True
-        if leaves_letter and job is not None and (job.retry.tries > 1 or job.work.handler):
+        if job is None or not leaves_letter:
+            return
+        was_letter = launch.was_dead and self.keeps_all
+        if was_letter or job.retry.tries > 1 or job.work.handler:
             self.bury(item.key, NaiveLetter(launch.attempt, launch.tries, S.SKIPPED, reason))
 
     def bury(self, key: c.Key, letter: NaiveLetter) -> None:
         self.dead[key] = letter
-        while len(self.dead) > self.dead_kept:
+        while len(self.dead) > self.dead_kept and not self.keeps_all:
             del self.dead[next(iter(self.dead))]
+
+    def groups(self) -> dict[c.Key, list[c.Key]]:
+        """The launches that one letter stands for, by that which died last: all that ended alike of
+        a job, the others before it, the oldest first."""
+        if not self.keeps_all:
+            return {key: [key] for key in self.dead}
+        alike: dict[tuple[int, S, Reason], list[c.Key]] = {}
+        for key, letter in self.dead.items():
+            alike.setdefault((key[0], letter.state, letter.reason), []).append(key)
+        return {keys[-1]: keys for keys in alike.values()}
 
     # ---- dead letters
 
@@ -159,9 +218,16 @@ class NaivePool(NaiveWorld):
         return set()
 
     def dropdead(self, command: pool.DropDead) -> Answer:
-        return set(), [
-            set() if self.dead.pop(key, None) is not None else {V.NOT_DEAD} for key in command.keys
-        ]
+        return set(), [self.drop_one(key) for key in command.keys]
+
+    def drop_one(self, key: c.Key) -> set[V]:
+        """Forget a letter, with all that it stands for."""
+        group = self.groups().get(key)
+        if group is None:
+            return {V.NOT_DEAD}
+        for one in group:
+            del self.dead[one]
+        return set()
 
     # ---- limits, gates, drains
 

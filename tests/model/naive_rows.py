@@ -85,6 +85,7 @@ class NaiveWorld:
     again: list[c.Key] = field(default_factory=list)
     dead: dict[c.Key, NaiveLetter] = field(default_factory=dict)  # oldest first
     dead_kept: int = 100_000
+    format: int = c.FORMAT
     retries_spent: dict[str, Fraction] = field(default_factory=dict)  # tenant -> ahead by
     limits: dict[pool.Scope, pool.Limits] = field(default_factory=dict)
     gates: dict[int, int] = field(default_factory=dict)  # number -> until_ms

@@ -314,6 +314,7 @@ class NaiveState(NaivePool):
         self.row(
             "amendment", found[0], second, second, 1, trigger, item.attempt, item.state, item.reason
         )
+        self.after_report(item)
         return {V.AMENDED}
 
     def refused_one(self, _: c.Report, item: AttemptItem) -> set[V]:
@@ -353,6 +354,8 @@ class NaiveState(NaivePool):
         may_be = job is not None and job.on_lost is OnLost.RETRY and not launch.cancel
         if may_be and max(self.at_ms, item.held_until_ms) < launch.deadline_ms:
             self.try_again(item.key, launch, item.held_until_ms, launch.tries)
+        else:
+            self.after_loss(launch, item, is_late=may_be)
         return set()
 
     # ---- rules of what people ask for

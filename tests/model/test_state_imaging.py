@@ -16,6 +16,7 @@ from cron.state.codec import encode_entry
 from cron.state.commands import Forget
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
+from cron.state.letters import LETTERS
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from launcher.protocol.status import Reason
@@ -162,10 +163,11 @@ def test_no_change_of_a_job_or_its_launches_reaches_an_image_under_way(change: s
 def test_the_oldest_letter_goes_while_an_image_is_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # It is another job's than the one whose launch dies.
+    # It is another job's than the one whose launch dies. Before the format of all letters.
     monkeypatch.setattr(retries, "DEAD_KEPT", 2)
     monkeypatch.setattr(imaging, "PART_BYTES", 1)
     rig = many_jobs(9)
+    rig.state.format = LETTERS - 1
     rig.join()
     end = {"state": LaunchState.FAILED, "reason": Reason.RETRY, "exit_code": 1}
     for number in range(9, 0, -1):

@@ -16,11 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cron.job import Overlap
 from cron.launch_state import LaunchState
 from cron.state import commands as c
-from cron.state import retries
+from cron.state import letters, retries
 from cron.state.archive import stream_of
 from cron.state.codec import decode_entry, encode_entry
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
+from cron.state.letters import LETTERS
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Row, RowKind
@@ -74,7 +75,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
 
     @initialize()
     def begin_with_jobs(self) -> None:
-        self.append(c.Claim(format=c.FORMAT), epoch=Epoch(1, 1, "r1"))
+        self.append(c.Claim(format=self.naive.format), epoch=Epoch(1, 1, "r1"))
         jobs = tuple(job(name, 300, "X", pause_after=2) for name in OVERLAPS)
         self.append(c.PutJobs("a", 0, T0, jobs))
         self.append(c.ExecutorJoined("e1", "l1", 4))
@@ -189,17 +190,34 @@ class StateAgainstNaive(RuleBasedStateMachine):
 
     @invariant()
     def dead_letters_are_the_same(self) -> None:
-        actual = [
-            (key, one.attempt, one.tries, one.state, one.reason)
-            for key, one in self.machine.state.dead.items()
-        ]
-        assert actual == [
-            (key, one.attempt, one.tries, one.state, one.reason)
-            for key, one in self.naive.dead.items()
-        ]
-        assert not self.naive.dead.keys() & self.naive.open.keys()
-        serials = [(one.ended_index, one.number) for one in self.machine.state.dead.values()]
-        assert serials == sorted(set(serials))
+        state, naive = self.machine.state, self.naive
+        found = {
+            key: (one.attempt, one.tries, one.state, one.reason) for key, one in state.dead.items()
+        }
+        expected = {key: naive.dead[key] for key in naive.groups()}
+        assert found == {
+            key: (one.attempt, one.tries, one.state, one.reason) for key, one in expected.items()
+        }
+        stand_for = {
+            (number, *place): (
+                one.count,
+                (number, one.first_s, one.first_trigger),
+                [(number, *other.place) for other in one.others],
+            )
+            for number, record in state.by_number.items()
+            for place, one in record.repeats.items()
+        }
+        many = {key: keys for key, keys in naive.groups().items() if len(keys) > 1}
+        assert {key: (count, others) for key, (count, _, others) in stand_for.items()} == {
+            key: (len(keys), keys[:-1]) for key, keys in many.items()
+        }
+        assert all(first <= min(many[key]) for key, (_, first, _) in stand_for.items())
+        assert not naive.dead.keys() & naive.open.keys()
+        serials = [(one.ended_index, one.number) for one in state.dead.values()]
+        assert len(set(serials)) == len(serials)
+        if naive.format < LETTERS:  # of too many the oldest goes
+            assert list(found) == list(expected)
+            assert serials == sorted(serials)
 
     @invariant()
     def the_pool_is_the_same(self) -> None:
@@ -275,8 +293,9 @@ def test_long_runs_agree_as_well(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     """A long way with few mistakes: what hypothesis seldom walks."""
     chance = Random(seed)
     world = StateAgainstNaive()
+    monkeypatch.setattr(letters, "OTHERS_KEPT", 1_000)
     if seed % 2:
-        world.naive.dead_kept = 2
+        world.naive.format, world.naive.dead_kept = LETTERS - 1, 2
         monkeypatch.setattr(retries, "DEAD_KEPT", 2)
     world.begin_with_jobs()
     commands = Commands(world.naive, chance.randint)

@@ -11,7 +11,8 @@ import pytest
 from cron.job import Job, OnLost
 from cron.launch_state import LaunchState
 from cron.state import commands as c
-from cron.state import pool, retries
+from cron.state import letters, pool, retries
+from cron.state.letters import LETTERS
 from cron.state.rows import Row
 from launcher.protocol.status import Reason
 from tests.batches import AttemptItem, BeginItem
@@ -81,11 +82,11 @@ class Failing(Commands):
         return pool.SetLimits((pool.LimitItem((tenant, "", -1), limits),), "anna")
 
 
-def run(seed: int, dead_kept: int) -> dict[tuple[int, int] | None, Row]:
+def run(seed: int, dead_kept: int, log_format: int = c.FORMAT) -> dict[tuple[int, int] | None, Row]:
     """Walk a long way from this seed, comparing all the while; return all who died on it."""
     chance = Random(seed)
     world = StateAgainstNaive()
-    world.naive.dead_kept = dead_kept
+    world.naive.dead_kept, world.naive.format = dead_kept, log_format
     world.begin_with_jobs()
     commands: Any = Failing(world.naive, chance.randint)
     seen: dict[tuple[int, int] | None, Row] = {}
@@ -108,9 +109,11 @@ def run(seed: int, dead_kept: int) -> dict[tuple[int, int] | None, Row]:
 
 @pytest.mark.parametrize("seed", seeds(30))
 def test_what_fails_and_fails_again_agrees(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the newest format, and in the one before the format of all letters."""
     dead_kept = 3 if seed % 2 else 100_000
     monkeypatch.setattr(retries, "DEAD_KEPT", dead_kept)
-    run(seed, dead_kept)
+    monkeypatch.setattr(letters, "OTHERS_KEPT", 1_000)
+    run(seed, dead_kept, LETTERS - 1 if seed % 4 > 1 else c.FORMAT)
 
 
 @pytest.mark.nightly

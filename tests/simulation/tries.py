@@ -3,9 +3,11 @@
 A failure with tries left is due again after its rest, and never before; one without, or that says
 that it is fatal, is a dead letter, as is one whose retry is skipped for whatever reason, or any
 that was redriven or could not begin again in time. What is lost is tried again where its job says
-so, and counts for nothing; a snooze is no try. Of a tenant that is as many retries ahead of its
-successes as it may be, a failure waits until a success or another limit lets it go on, the one
-first that has rested first. Where a part is fatal, all of it is. Nothing else is due again or dead.
+so, and counts for nothing; else it is a dead letter, until a late report says that it succeeded. A
+snooze is no try. Of a tenant that is as many retries ahead of its successes as it may be, a failure
+waits until a success or another limit lets it go on, the one first that has rested first. Where a
+part is fatal, all of it is. A task that ends without success by nobody's will is a dead letter.
+Nothing else is due again or dead. Of a job one letter stands for all launches that ended alike.
 """
 
 from __future__ import annotations
@@ -19,21 +21,26 @@ from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.launches import RESULTS
+from cron.state.letters import find
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.retries import backoff_ms
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from cron.state.tasks import CancelTasks
-from launcher.protocol.names import split_job_name
+from launcher.protocol.names import TASK_MARK, split_job_name
 from launcher.protocol.status import Reason
 from tests.batches import answered
 
 Answers = tuple[bool, ...]
 Two = tuple[Answers, Answers]
+Kind = tuple[int, LaunchState, Reason]
+"""The number of a job, and how its launches ended that have one letter."""
 NEVER, ALWAYS, EITHER = (False,), (True,), (True, False)
 FAILED, LOST = LaunchState.FAILED, LaunchState.LOST
 RETRY_MILLI, SUCCESS_MILLI = 1_000, 100
 SNOOZE_MS = 1_000
+STOPPED = (Reason.PAUSED, Reason.GATED)
+"""Why a person stops what has not begun."""
 
 
 class Tries:
@@ -45,7 +52,7 @@ class Tries:
         self._rests_ms: dict[c.Key, int] = {}  # no attempt begins before, by the log's time
         self._cancelled: dict[c.Key, None] = {}
         self._deadlines_ms: dict[c.Key, int] = {}
-        self._dead: dict[c.Key, None] = {}
+        self._dead: dict[c.Key, Kind] = {}
         self._redriven: dict[c.Key, None] = {}
         self._jobs: dict[str, Job | None] = {}  # before the entry: a change of them comes last
         self._asked_ms: dict[tuple[c.Key, int, int], int] = {}  # rests that parts asked for
@@ -60,7 +67,7 @@ class Tries:
         self._rests_ms = {key: row.not_before_ms for key, row in state.due.items()}
         self._cancelled = {key: None for key, row in state.active.items() if row.cancel}
         self._deadlines_ms = {row.key: row.deadline_ms for row in state.open_rows()}
-        self._dead = dict.fromkeys(state.dead)
+        self._dead = all_dead(state)
         self._redriven = {row.key: None for row in state.open_rows() if row.is_redriven}
         self._jobs = {name: record.job for name, record in state.jobs.items()}
         self._asked_ms.clear()
@@ -77,6 +84,8 @@ class Tries:
         if any(isinstance(command, c.Recover | c.Resolve) for command in outcome.commands):
             self.restored(state)  # what was recorded of a life before is judged elsewhere
             return
+        for row in filter(_is_late_report, outcome.rows):
+            self._amended(state, row)
         ended = [row for row in outcome.rows if row.kind is RowKind.ENDED]
         last = {(row.job, row.scheduled_s, row.trigger): row for row in ended}
         for row in ended:
@@ -91,13 +100,21 @@ class Tries:
                 for begun in _accepted(command, result):
                     self._begun(state, begun.key)
             elif isinstance(command, c.Reopen | p.Redrive | p.DropDead):
-                for item in _accepted(command, result):
-                    key = item.key if isinstance(item, c.ReopenItem) else item
-                    self._start_anew(key)
-                    if isinstance(command, p.Redrive):
-                        self._redriven[key] = None
+                self._asked_for(state, command, _accepted(command, result))
             elif isinstance(command, c.PutJobs):
                 self._jobs = {name: record.job for name, record in state.jobs.items()}
+
+    def _asked_for(
+        self, state: State, command: c.Reopen | p.Redrive | p.DropDead, items: list[Any]
+    ) -> None:
+        """What people launch again, or forget."""
+        for item in items:
+            key = item.key if isinstance(item, c.ReopenItem) else item
+            if isinstance(command, p.DropDead):
+                self._dropped(state, key)
+            self._start_anew(key)
+            if isinstance(command, p.Redrive):
+                self._redriven[key] = None
 
     def _listen(self, state: State, outcome: Outcome) -> None:
         """What is said in an entry that counts for the ends in it."""
@@ -114,6 +131,28 @@ class Tries:
                 ends = (item for item in _accepted(command, result) if item.state in RESULTS)
                 for item in ends:
                     self._asked_ms[item.key, item.attempt, item.part] = item.retry_after_ms
+
+    def _amended(self, state: State, row: Row) -> None:
+        """What was lost has a late report: it is dead no more, or for another reason."""
+        record = state.record_of(row.job)
+        key = (record.number if record is not None else 0, row.scheduled_s, row.trigger)
+        known = self._dead.get(key)
+        if record is None or known is None or known[1] is not LOST or row.state is LOST:
+            return
+        letter = find(record, key[1:])
+        if letter is None:
+            del self._dead[key]
+        elif letter[0].state is LOST and letter[1] == row.attempt:
+            self._accuse("r", f"{row.job}@{row.scheduled_s} is dead as lost, and {row.state.label}")
+        else:
+            self._dead[key] = (key[0], letter[0].state, letter[0].reason)
+
+    def _dropped(self, state: State, key: c.Key) -> None:
+        """A letter was forgotten, with all that it stood for."""
+        kind, record = self._dead.get(key), state.by_number.get(key[0])
+        if record is not None and not record.task:
+            for other in [one for one, its in self._dead.items() if its == kind]:
+                self._start_anew(other)
 
     def _start_anew(self, key: c.Key) -> None:
         for known in (self._failed, self._rests_ms, self._cancelled, self._dead, self._redriven):
@@ -153,12 +192,15 @@ class Tries:
         told += f" after {self._failed.get(key, 0)} failures"
         if (key in state.due) not in again:
             self._accuse("r", f"{told}: due again is {key in state.due}")
-        if (key in state.dead) not in dead:
-            self._accuse("r", f"{told}: a dead letter is {key in state.dead}")
-        if key in state.due and key in state.dead:
+        letter = find(record, key[1:])
+        if (letter is not None) not in dead:
+            self._accuse("r", f"{told}: a dead letter is {letter is not None}")
+        if key in state.due and letter is not None:
             self._accuse("r", f"{told}: due again and dead")
-        if key in state.dead:
-            self._dead[key] = None
+        if row.state is LOST and again is EITHER and key not in state.due and letter is None:
+            self._accuse("r", f"{told}: neither due again nor dead")
+        if letter is not None:
+            self._dead[key] = (key[0], letter[0].state, letter[0].reason)
 
     def _expected(
         self, key: c.Key, row: Row, job: Job | None, *, is_cancelled: bool
@@ -171,16 +213,21 @@ class Tries:
         if row.state is LOST:
             is_late = row.ended_at_ms >= self._deadlines_ms[key]
             may_be = job.on_lost is OnLost.RETRY and not is_late and not _is_fatal(job, row)
-            return EITHER if may_be else NEVER, NEVER
+            return (EITHER, EITHER) if may_be else (NEVER, ALWAYS)
         if row.state is LaunchState.SKIPPED:
             is_late = row.reason in (Reason.DEADLINE, Reason.FENCED)
             has_failed = self._failed.get(key, 0) > 0 or key in self._redriven
-            is_dead = row.attempt > 0 and (is_late or has_failed)
-            return NEVER, ALWAYS if has_tries and is_dead else NEVER
+            is_dead = has_tries and row.attempt > 0 and (is_late or has_failed)
+            if TASK_MARK in row.job and row.reason not in STOPPED:
+                is_dead = True
+            return NEVER, ALWAYS if is_dead or key in self._redriven else NEVER
+        if row.reason is Reason.PREDECESSOR:  # by nobody's will: else it has no job
+            return NEVER, ALWAYS
         if row.state is FAILED:
             self._failed[key] = self._failed.get(key, 0) + 1
         elif not is_snooze:
             return NEVER, NEVER
+        has_tries = has_tries or (row.state is FAILED and key in self._redriven)
         if not has_tries and row.reason not in (Reason.RETRY, Reason.SNOOZE):
             return NEVER, NEVER
         is_last = self._failed.get(key, 0) >= job.retry.tries or _is_fatal(job, row)
@@ -261,10 +308,36 @@ class Tries:
         self._take_over_budgets(state)
 
     def compare(self, state: State) -> None:
-        """At the end: the dead letters are those that there have to be."""
-        if state.dead.keys() != self._dead.keys():
-            differing = sorted(state.dead.keys() ^ self._dead.keys())[:3]
-            self._accuse("r", f"dead letters: {differing} are in one of State and the log only")
+        """At the end: the dead letters are those that there have to be. A letter that stands for
+        many launches does not know all of them by name."""
+        stand = all_dead(state)
+        has_more = any(
+            one.count > len(one.others) + 1
+            for record in state.by_number.values()
+            for one in record.repeats.values()
+        )
+        differing = stand.keys() - self._dead.keys()
+        if not has_more:
+            differing |= self._dead.keys() - stand.keys()
+        if differing:
+            first = sorted(differing)[:3]
+            self._accuse("r", f"dead letters: {first} are in one of State and the log only")
+
+
+def _is_late_report(row: Row) -> bool:
+    return row.kind is RowKind.AMENDMENT
+
+
+def all_dead(state: State) -> dict[c.Key, Kind]:
+    """The launches for which letters stand, as far as they are known by name."""
+    found: dict[c.Key, Kind] = {}
+    for number, record in state.by_number.items():
+        for place, letter in record.dead.items():
+            known = record.repeats.get(place)
+            places = [one.place for one in known.others] if known is not None else []
+            kind = (number, letter.state, letter.reason)
+            found |= {(number, *one): kind for one in (*places, place)}
+    return found
 
 
 def _is_fatal(job: Job, row: Row) -> bool:

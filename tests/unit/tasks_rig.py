@@ -35,8 +35,8 @@ def task(key: str = "a", after_ms: int = 0, queue: str = QUEUE, **fields: Any) -
 class TasksRig(StateRig):
     """A rig with an executor (number 1), and what is usual of tasks."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, log_format: int = c.FORMAT) -> None:
+        super().__init__(log_format=log_format)
         self.join()
 
     def append(self, *commands: c.Command, **fields: Any) -> Any:

@@ -86,7 +86,8 @@ async def test_dead_list_says_how_many_it_does_not_show():
     (row,) = rows(result)
     assert list(row) == [
         "launch", "job", "tenant", "full_name", "pool", "attempt", "tries", "state", "reason",
-        "died_at", "exit_code", "detail", "executor", "output_bytes", "is_gone",
+        "died_at", "exit_code", "detail", "executor", "output_bytes", "is_gone", "count",
+        "first",
     ]  # fmt: skip
     assert (row["launch"], row["job"], row["tenant"]) == (LAUNCH, "mail", "default")
 
@@ -105,7 +106,7 @@ async def test_dead_show_has_the_end_of_the_last_output():
     assert ["given", "up", "2026-11-20", "15:00:00.007", "UTC:", "raised"] in map(str.split, lines)
     assert lines[-2:] == ["output, the last 10 of 10 bytes:", "Traceback"]
     (_, (query,)), (_, (asked,)) = backend.calls
-    assert query == DeadQuery(launch=LAUNCH, limit=1)
+    assert query == DeadQuery(launch=LAUNCH, is_newest=True)
     assert asked == OutputQuery(launch=LAUNCH, attempt=7, limit=2_048, tail=True)
     (row,) = rows(await cli(backend, "dead", "show", LAUNCH, "-o", "json"))
     assert row["output_tail"] == "Traceback\n"
@@ -123,7 +124,11 @@ async def test_dead_show_of_what_is_none_ends_with_three():
     backend = FakeBackend(dead=NotFound(f"launch {LAUNCH} is not a dead letter", "look elsewhere"))
     result = await cli(backend, "dead", "show", LAUNCH)
     assert (result.exit_code, result.stdout) == (3, "")
-    assert (await cli(backend, "dead", "show", "mail")).exit_code == 2
+    result = await cli(FakeBackend(dead=DeadReport()), "dead", "show", "mail")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith(
+        "raftcron: mail has no dead letter\n  hint: `raftcron dead list`"
+    )
 
 
 # ---- redrive, drop
@@ -260,7 +265,7 @@ async def test_nothing_named_is_nothing_done(arguments):
     backend = FakeBackend()
     result = await cli(backend, "dead", "drop", *arguments.split())
     assert result.exit_code == 2
-    assert "name a launch or a filter; or --all" in result.stderr
+    assert "name a launch, task, job or filter; or --all" in result.stderr
     assert backend.calls == []
 
 

@@ -131,6 +131,7 @@ async def test_submit_prints_the_task_and_when_it_is_due() -> None:
     (row,) = rows(await cli(backend, *arguments, "-o", "json"))
     assert row == {
         "task": NAME, "state": "waiting", "scheduled_at": AT, "is_new": True, "revision": 7,
+        "note": None,
     }  # fmt: skip
 
 
@@ -557,7 +558,7 @@ async def test_queue_list_shows_counts_and_limits() -> None:
     backend = FakeBackend(list_queues=TaskQueuesReport(queues=[view]))
     result = await cli(backend, "queue", "list")
     assert result.stdout.splitlines()[1].split() == [
-        "mail", "mail.send", "3", "0", "0", "0", "100", "50/s", "24h00m", "-",
+        "mail", "mail.send", "3", "0", "0", "0", "0", "100", "50/s", "24h00m", "-",
         "no", "worker", "serves", "mail.send;", "2", "of", "those", "that", "wait", "are", "on",
         "disk",
     ]  # fmt: skip

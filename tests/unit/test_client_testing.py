@@ -9,11 +9,13 @@ import pytest
 from launcher.client.aio import AsyncClient
 from launcher.client.client import Client
 from launcher.client.errors import (
+    BadTask,
     GroupClosed,
     GroupOpen,
     NotAllChanged,
     NotAllSubmitted,
     OtherContent,
+    TaskError,
     TaskOver,
     UnknownGroup,
     UnknownHandler,
@@ -330,3 +332,26 @@ def test_a_task_that_never_succeeds_ends_with_its_deadline(cell):
     cell.run_all()
     assert forever.get().state == "failed"
     assert len(cell.runs(forever)) > 31 * 24, "31 days, and then it is over"
+
+
+def test_a_dead_letter_is_listed_redriven_and_dropped(cell):
+    client = Client()
+    task = client.submit("bug", {"ends": 3}, tries=1, key="a")
+    after = client.submit("mail.send", "x@example.com", after=[task], key="b")
+    assert [(one.task, one.state) for one in client.dead()] == [
+        ("default/bug:a", "failed"),
+        ("default/mail.send:b", "cancelled"),
+    ]
+    with pytest.raises(TaskOver) as refused:
+        client.run_now(task)
+    assert "client.redrive(task)" in refused.value.hint
+    assert client.redrive(task) == 1
+    assert client.dead(queue="bug")[0].tries == 1  # it has failed again, and is a letter again
+    assert client.redrive(queue="bug", reason="failed") == 1
+    assert client.get(task).succeeded
+    assert client.drop(after) == 1
+    assert client.dead() == []
+    with pytest.raises(TaskError, match="is not a dead letter"):
+        client.redrive(task)
+    with pytest.raises(BadTask, match="every dead letter"):
+        client.drop()

@@ -682,7 +682,7 @@ async def test_dead_letters_of_a_queue_of_tasks_are_found_by_the_name_of_the_que
     letter = launch(launch="shop/invoice:order-7@2026-11-20T15:00:00Z", state="failed")
 
     def dead(query: DeadQuery) -> DeadReport:
-        is_of_queue = query.jobs == "shop/invoice:*"
+        is_of_queue = query.queue == "shop/invoice"
         return DeadReport(letters=[letter], total=1) if is_of_queue else DeadReport()
 
     of.answers["dead"] = dead
@@ -690,4 +690,4 @@ async def test_dead_letters_of_a_queue_of_tasks_are_found_by_the_name_of_the_que
     assert said.status == 200
     assert "shop/invoice:order-7" in read.text
     # What the page's buttons change is what it shows.
-    assert 'name="jobs" value="shop/invoice:*"' in said.body.decode()
+    assert 'name="queue" value="shop/invoice"' in said.body.decode()

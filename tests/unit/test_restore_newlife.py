@@ -36,6 +36,7 @@ NOT_KEPT = {
     "imagings",
     "delays_s",
     "limited",
+    "piles",
     "doubtful",
     "running",
     "over_jobs",

@@ -13,6 +13,7 @@ from cron.job import Retry
 from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX
 from cron.service import dead
+from cron.state.letters import LETTERS
 from cron.state.state import State
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
@@ -23,8 +24,9 @@ MAIL = WorkSpec(argv=(), handler="mail.send", payload=b"1")
 
 
 def world() -> World:
-    """Four dead letters: three of mails, the last of which took too long, and one of a command."""
-    rig = StateRig()
+    """Four dead letters: three of mails, the last of which took too long, and one of a command.
+    Each launch of a job has one, as before the format of all letters."""
+    rig = StateRig(log_format=LETTERS - 1)
     rig.put(job("mail", work=MAIL), job("backup", retry=Retry(tries=2), collection="nightly"))
     rig.join()
     w = World(rig)
@@ -184,7 +186,8 @@ async def test_a_launch_that_has_no_attempt_left_says_so() -> None:
     w = world()
     key = next(iter(w.state.dead))
     letter = w.state.dead[key]
-    w.state.dead[key] = msgspec.structs.replace(letter, attempt=ATTEMPTS_MAX)
+    letter = msgspec.structs.replace(letter, attempt=ATTEMPTS_MAX)
+    w.state.dead[key] = w.state.by_number[key[0]].dead[key[1:]] = letter
     for is_dry_run in (True, False):
         change = DeadChange(query=DeadQuery(launch=ALL[0]), is_dry_run=is_dry_run)
         outcome = await w.service.redrive(change)

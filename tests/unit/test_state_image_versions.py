@@ -32,7 +32,7 @@ def pooled() -> StateRig:
     rig.append(pool.LiftGates((1,)))
     rig.append(pool.Drain("e2", "anna"))
     work = WorkSpec((), handler="billing.invoice", payload=b"{}", priority=3)
-    rig.put(job("tried", work=work, retry=Retry(tries=3), deadline_s=4000))
+    rig.put(job("tried", work=work, retry=Retry(tries=3, fatal_codes=(7,)), deadline_s=4000))
     number = rig.record("tried").number
     rig.to(300).account(181, 182, 183, number=number, from_s=rig.record("tried").horizon_s)
     return rig
@@ -53,11 +53,11 @@ def test_an_image_of_a_later_version_asks_for_an_upgrade() -> None:
 
 def test_an_image_is_the_state() -> None:
     rig = pooled()
-    dead = {"state": LaunchState.FAILED, "reason": Reason.FATAL, "exit_code": 1}
+    dead = {"state": LaunchState.FAILED, "exit_code": 7}
     number = rig.record("tried").number
-    for second in (183, 181):
+    for second, reason in ((183, Reason.FATAL), (181, Reason.NONE)):
         rig.begin(second, number=number)
-        assert rig.finished(second, number=number, **dead) is Verdict.ACCEPTED
+        assert rig.finished(second, number=number, reason=reason, **dead) is Verdict.ACCEPTED
     rig.begin(182, number=number)
     rig.finished(182, number=number, state=LaunchState.FAILED, exit_code=1)
     state = rig.state

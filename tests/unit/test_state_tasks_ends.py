@@ -11,6 +11,7 @@ from cron.state import tasking
 from cron.state import tasks as t
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
+from cron.state.letters import LETTERS
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.pool import DropDead, Redrive
@@ -133,7 +134,7 @@ def test_a_late_report_finds_the_job_of_a_lost_task(rig: TasksRig) -> None:
     assert rig.finished(0, 1, record.number) is Verdict.NOT_OPEN
 
 
-def test_a_lost_attempt_of_too_many_lets_the_job_go(
+def test_a_lost_attempt_of_too_many_lets_the_job_go_once_its_letter_is_dropped(
     rig: TasksRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cron.state.state.LOST_KEPT", 1)
@@ -141,6 +142,9 @@ def test_a_lost_attempt_of_too_many_lets_the_job_go(
     first, second = rig.begun("a"), rig.begun("b")
     rig.lost(0, 1, 30, first.number)
     rig.lost(0, 1, 30, second.number)
+    rig.append(NOTHING)
+    assert not rig.outcome.gone_jobs
+    assert rig.items(DropDead(tuple(rig.state.dead))) == [ACCEPTED] * 2
     rig.append(NOTHING)
     assert rig.outcome.gone_jobs == [first.number]
     assert list(rig.state.by_number) == [second.number]
@@ -228,8 +232,10 @@ def test_of_too_many_that_are_over_the_first_are_forgotten(
     assert sorted(rig.state.tasks) == [name("b"), name("d")]
 
 
-def test_what_is_lost_keeps_its_job_for_a_late_report_but_not_its_payload(rig: TasksRig) -> None:
+def test_what_is_lost_keeps_its_job_for_a_late_report_but_not_its_payload() -> None:
     # Ten thousand lost launches are remembered, for any time: their payloads could fill the cell.
+    # Since the format of all letters the payload stays as long as the letter does.
+    rig = TasksRig(log_format=LETTERS - 1)
     retry = t.TaskOptions("mail.send", on_lost=OnLost.RETRY)
     rig.submit(task("a"), task("again", options=retry), task("dead"))
     rig.begun("a"), rig.begun("again"), rig.begun("dead")

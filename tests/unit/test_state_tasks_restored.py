@@ -17,6 +17,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
+from cron.state.pool import DropDead
 from launcher.protocol.status import Reason, Status
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0
@@ -258,6 +259,8 @@ def test_tasks_with_late_reports_are_forgotten_alike_after_a_snapshot(
     submit(rig, task("a", 60_000), task("b", 70_000), *(task(key, 500_000) for key in "cd"))
     rig.restore(120)
     rig.resolve()
+    (dead,) = [key for key in rig.state.dead if key[1] == T0 + 70]
+    assert rig.items(DropDead((dead,))) == [Verdict.ACCEPTED]
     rig.items(t.CancelTasks((name("c"),)))
     rig.remember(60, name="mail:a", executor=2)
     items = amend_items(rig.state, 2, rig.memories[2])

@@ -14,7 +14,7 @@ from cron.web.console.page_request import PageRequest, Pages, count_of
 
 LISTED: Final = 50
 PAGES: Final = 200
-_FIELDS: Final = ("jobs", "tenant", "pool", "reason")
+_FIELDS: Final = ("jobs", "queue", "key", "tenant", "pool", "reason")
 
 
 async def show(asked: PageRequest, _name: str) -> Page:
@@ -22,9 +22,9 @@ async def show(asked: PageRequest, _name: str) -> Page:
     filters = {name: asked.query.get(name, "").strip() for name in _FIELDS}
     number = count_of(asked.query.get("page", ""), 1, PAGES)
     report = await _asked(asked, filters, number)
-    of_tasks = f"{filters['jobs']}:*"
-    if not report.letters and filters["jobs"] and not set("*?[:") & set(filters["jobs"]):
-        in_queue = {**filters, "jobs": of_tasks}
+    is_one = filters["jobs"] and not filters["queue"] and not set("*?[:") & set(filters["jobs"])
+    if not report.letters and is_one:
+        in_queue = {**filters, "jobs": "", "queue": filters["jobs"]}
         found = await _asked(asked, in_queue, number)
         if found.letters:  # no job has that name, but a queue of tasks
             report, filters = found, in_queue

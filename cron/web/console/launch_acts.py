@@ -11,7 +11,9 @@ from cron.api.launches import KillRequest
 from cron.web.console.page_request import PageRequest
 from cron.web.console.plans import BY, Act, Plan, kept, plan_of
 
-_DEAD_FIELDS: Final = ("launch", "jobs", "tenant", "pool", "reason", "everything")
+_DEAD_FIELDS: Final = (
+    "launch", "jobs", "queue", "key", "tenant", "pool", "reason", "everything",
+)  # fmt: skip
 NOT_POSSIBLE_SHOWN: Final = 20
 
 
@@ -53,13 +55,17 @@ def _dead(
     async def plan(asked: PageRequest) -> Plan:
         launches: list[str] = []
         left_alone: list[str] = []
+        told: list[str] = []
         left = 0
         for change in _dead_changes(asked, is_dry_run=True):
             outcome = await asked.ask(rpc, change)
             launches += outcome.launches
             left_alone += outcome.kept
             left += outcome.left
-        notes = [f"Not possible: {one}" for one in left_alone[:NOT_POSSIBLE_SHOWN]]
+            told += outcome.notes
+        notes = told[:NOT_POSSIBLE_SHOWN] + [
+            f"Not possible: {one}" for one in left_alone[:NOT_POSSIBLE_SHOWN]
+        ]
         if left:
             notes.append(f"{left:,} more fit; repeat it for them.")
         return Plan(
