@@ -27,8 +27,10 @@ from cron.crontab.imported import (
     Key,
     Place,
     Treatment,
+    exported,
     keys,
     plain_name,
+    program,
 )
 from cron.crontab.located import place_of, read_json
 from cron.crontab.options import MEMORY_BYTES_MAX, MEMORY_BYTES_MIN
@@ -177,13 +179,18 @@ def _import(job: _Job, by_name: dict[str, _Job], tables: dict[str, dict[str, Any
         raise InvalidInput(f"its executor is {executor}: {what}")
     followed = _followed(job, by_name, tables)
     schedule, zone = (followed["schedule"], followed.get("zone")) if followed else _schedule(job)
+    if plain_name(job.name) != job.name:
+        job.at("name")
+        job.note(f"name {job.name}: it is called {plain_name(job.name)} here")
+    command = _command(job)
+    exports, env = exported(_environment(job))
     table: dict[str, Any] = {
         "name": plain_name(job.name),
         "schedule": schedule,
         "zone": zone,
-        "command": _command(job),
+        "command": "\n".join((*exports, command)),
         "stdin": _input(job),
-        "env": _environment(job),
+        "env": env,
         "cwd": config.get("cwd") or None,
         "timeout": _timeout(job),
         "memory": _memory(job),
@@ -297,7 +304,7 @@ def _command(job: _Job) -> str:
         raise InvalidInput(what) from error
     if rest:
         job.note(f"command: {rest[:80]}, which dkron leaves out, because no shell reads it")
-    return shlex.join(words)
+    return program(list(map(shlex.quote, words)))
 
 
 def _input(job: _Job) -> str | None:

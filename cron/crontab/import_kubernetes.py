@@ -23,8 +23,10 @@ from cron.crontab.imported import (
     Key,
     Place,
     Treatment,
+    exported,
     keys,
     plain_name,
+    program,
 )
 from cron.crontab.kubernetes_values import pieces, quantity
 from cron.crontab.located import place_of
@@ -260,12 +262,14 @@ def _import(job: _CronJob, one: dict[str, Any]) -> None:
         raise InvalidInput(f"its command is that of the image {container.get('image')}")
     variables = _environment(job, container)
     schedule, zone = _schedule(job, spec)
+    command = _command(job, container, variables)
+    exports, env = exported(variables.values)
     table = {
         "name": job.name,
         "schedule": schedule,
         "zone": zone,
-        "command": _command(job, container, variables),
-        "env": variables.values or None,
+        "command": "\n".join((*exports, command)),
+        "env": env or None,
         "secret": [f"{key}:{secret}" for key, secret in variables.secrets.items()] or None,
         "cwd": container.get("workingDir") or None,
         "overlap": _overlap(job, spec),
@@ -431,7 +435,7 @@ def _command(job: _CronJob, container: dict[str, Any], variables: _Variables) ->
         texts += [_text(key, word) for word in container.get(key) or []]
     if len(texts) == 3 and texts[0] in ("/bin/sh", "sh") and texts[1] == "-c":
         return _expanded(texts[2], variables, is_script=True)
-    return " ".join(_expanded(text, variables, is_script=False) for text in texts)
+    return program([_expanded(text, variables, is_script=False) for text in texts])
 
 
 def _expanded(text: str, variables: _Variables, *, is_script: bool) -> str:

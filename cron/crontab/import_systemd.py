@@ -12,8 +12,7 @@ from cron import limits
 from cron.calendar.duration import format_duration
 from cron.calendar.expression import parse
 from cron.calendar.schedule import shortest_period_s
-from cron.crontab.environment import MAILTO, OVERRIDDEN
-from cron.crontab.imported import Imported, Place, Treatment, plain_name
+from cron.crontab.imported import Imported, Place, Treatment, exported, plain_name
 from cron.crontab.systemd import commands
 from cron.crontab.systemd.calendar import Calendar, calendar, united
 from cron.crontab.systemd.keys import SERVICE, TIMER, TIMES, found_keys
@@ -32,8 +31,6 @@ _TYPES: Final = ("oneshot", "simple", "exec", "idle")
 """Types of services whose run ends with their command."""
 _RESTARTS: Final = ("on-failure", "on-abnormal", "on-abort", "on-watchdog")
 _FIRST: Final = ("OnActiveSec", "OnBootSec", "OnStartupSec")
-_OWN: Final = frozenset((*OVERRIDDEN, MAILTO, "SHELL", "LOGNAME", "CRON_TZ"))
-"""Variables that mean something else in a job file: the command exports them itself."""
 _USER: Final = re.compile("[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 _UMASK: Final = re.compile("0*[0-7]{1,3}", re.ASCII)
 _SECOND_US: Final = 1_000_000
@@ -277,12 +274,12 @@ class _Timer:
         context = commands.Context(replaced, env, of_user, is_root)
         before, programs = self._steps(service, kind, context)
         cwd, change = self._folder(service, has_home=is_known and "HOME" not in env)
-        exports = [f"export {key}={shlex.quote(env[key])}" for key in sorted(_OWN & {*env})]
+        exports, others = exported(env)
         parts = [*self._umask(service), *exports, *change, *before, *programs]
         persistent, _ = self._understood(self._timer, ("Timer.Persistent",), boolean, False)
         return {
             "command": " && ".join(parts),
-            "env": {key: value for key, value in env.items() if key not in _OWN},
+            "env": others,
             "user": user,
             "cwd": cwd,
             "timeout": self._timeout(service, kind, len(before) + len(programs)),

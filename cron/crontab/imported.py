@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from cron.crontab.environment import MAILTO, OVERRIDDEN
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.written import table_text
 
@@ -34,6 +36,18 @@ _NAME_CHARS: Final = 64
 
 
 _SHOWN_CHARS: Final = 120
+
+
+OWN_VARIABLES: Final = frozenset((*OVERRIDDEN, MAILTO, "SHELL", "LOGNAME", "CRON_TZ"))
+"""Variables that mean something else in a job file: the command exports them itself."""
+_SHELL_WORDS: Final = (
+    "! . : [ alias bg break builtin case cd command continue declare do done echo elif else esac "
+    "eval exec exit export fc fg fi for function getopts hash help history if jobs kill let local "
+    "printf pwd read readonly return select set shift source test then time times trap type "
+    "typeset ulimit umask unalias unset until wait while { }"
+)
+_OF_SHELL: Final = frozenset(_SHELL_WORDS.split())
+"""First words of a command that a shell takes for its own, and not for a program."""
 
 
 class Place(NamedTuple):
@@ -146,6 +160,21 @@ class Imported(msgspec.Struct):
     def text(self) -> str:
         """The job file."""
         return "\n".join(map(table_text, self.tables))
+
+
+def program(words: Sequence[str]) -> str:
+    """Return the command that runs a program with these words, already quoted for a shell: also one
+    that is called like a command of the shell's own."""
+    line = " ".join(words)
+    return f"exec {line}" if words[0] in _OF_SHELL or "=" in words[0] else line
+
+
+def exported(variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return the lines that export the variables that mean something else in a job file, and the
+    other variables."""
+    own = sorted(OWN_VARIABLES & variables.keys())
+    lines = [f"export {name}={shlex.quote(variables[name])}" for name in own]
+    return lines, {name: value for name, value in variables.items() if name not in OWN_VARIABLES}
 
 
 def plain_name(text: str) -> str:

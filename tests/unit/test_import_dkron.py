@@ -321,3 +321,16 @@ def test_a_command_without_a_shell_has_its_words_in_quotes() -> None:
 def test_the_payload_is_the_input() -> None:
     assert only(dkron({"payload": "aGk="}))["stdin"] == "hi"
     assert dkron({"payload": "/w=="}).tables == []  # not a text
+
+
+def test_a_name_that_no_job_can_have_is_said() -> None:
+    found = dkron(name="gr\u00f6\u00dfe")
+    assert only(found)["name"] == "gr-e"
+    assert only(found)["env"] == {"ENV_JOB_NAME": "gr\u00f6\u00dfe"}
+    assert notes(found) == ["name gr\u00f6\u00dfe: it is called gr-e here"]
+
+
+def test_variables_with_a_meaning_of_their_own_here_are_only_variables() -> None:
+    table = only(dkron({"env": "MAILTO=a@b", "command": "echo a"}))
+    assert table["command"] == "export MAILTO=a@b\nexec echo a"
+    assert "MAILTO" not in table["env"]

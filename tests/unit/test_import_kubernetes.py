@@ -260,7 +260,7 @@ def test_a_variable_has_what_was_defined_before_it() -> None:
     command = {"command": ["echo", "$(A)$(B)", "$(C) d", "$(NONE)"]}
     table = only(one(container={"env": env, **command}))
     assert table["env"] == {"A": "$(B)", "C": "bb", "B": "b2", "N": ""}
-    assert table["command"] == "echo '$(B)b2' 'bb d' '$(NONE)'"
+    assert table["command"] == "exec echo '$(B)b2' 'bb d' '$(NONE)'"
 
 
 def test_a_secret_in_a_word_is_the_variable_that_the_executor_sets() -> None:
@@ -355,3 +355,12 @@ def test_limits_are_rounded_up_and_what_cannot_be_is_said(
     table = only(found)
     assert {key: table[key] for key in ("cpu", "memory") if key in table} == carried
     assert any(note in what for what in notes(found)) if note else notes(found) == []
+
+
+def test_variables_with_a_meaning_of_their_own_here_are_only_variables() -> None:
+    env = [{"name": "MAILTO", "value": "ops@example.com"}, {"name": "A", "value": "1"}]
+    plain = only(one(container={"env": env, "command": ["printf", "a"]}))
+    assert plain["command"] == "export MAILTO=ops@example.com\nexec printf a"
+    script = only(one(container={"env": env, "command": ["sh", "-c", "a & b"]}))
+    assert script["command"] == "export MAILTO=ops@example.com\na & b"
+    assert plain["env"] == script["env"] == {"A": "1"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cron.crontab.imported import Found, Imported, Place, Treatment, keys
+from cron.crontab.imported import Found, Imported, Place, Treatment, exported, keys, program
 
 KEYS: Final = {
     **keys(Treatment.CARRIED, "command", "Run"),
@@ -45,3 +45,15 @@ def test_a_job_that_is_not_valid_here_is_left_out_with_its_place() -> None:
     imported.add("a", {"name": "a", "schedule": "61 * * * *", "command": "x"}, Place("f", 7))
     assert imported.tables == []
     assert str(imported.left[0]).startswith("f:7: a: left out: minute 61")
+
+
+def test_a_program_that_is_called_like_a_command_of_the_shell_is_the_program() -> None:
+    assert program(["echo", "'a\\nb'"]) == "exec echo 'a\\nb'"
+    assert program(["A=b", "c"]) == "exec A=b c"
+    assert program(["/bin/echo", "a"]) == "/bin/echo a"
+
+
+def test_variables_that_mean_something_in_a_job_file_are_exported_by_the_command() -> None:
+    assert exported({"MAILTO": "a b", "A": "1", "SHELL": "/bin/false"}) == (
+        ["export MAILTO='a b'", "export SHELL=/bin/false"], {"A": "1"},
+    )  # fmt: skip
