@@ -45,22 +45,23 @@ class Crowding(msgspec.Struct, frozen=True):
     instead: str
     after: int
 
-    def text(self) -> str:
-        """Return what is crowded."""
+    def text(self, room: str = "") -> str:
+        """Return what is crowded and what `?` would do about it, on one line. `room` says how many
+        slots there are."""
         others = self.launches - self.mine
         beside = f", {others} of them of other files," if others else ""
         most = f" (most by `{self.schedule}`)" if self.schedule else ""
         what = f"{self.launches} launches{beside} fall due in one minute"
-        return f"{what}, {self.at} {self.zone}{most}"
+        instead = ""
+        if self.instead:
+            instead = f"`{self.instead}` would leave about {self.after} in each minute of that hour"
+        return "; ".join(filter(None, (f"{what}, {self.at} {self.zone}{most}", room, instead)))
 
     def hint(self) -> str:
-        """Return what can be done about it."""
+        """Return what a person can do."""
         if not self.instead:
             return "give the jobs different minutes"
-        return (
-            f"`{self.instead}` has the cell choose a minute for each job: about {self.after} in "
-            "each minute of that hour"
-        )
+        return "write `?`: the cell chooses a minute for each job once, where the load is lowest"
 
 
 def crowding(mine: Iterable[Job], others: Iterable[Job] = ()) -> Crowding | None:

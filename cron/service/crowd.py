@@ -113,4 +113,4 @@ def warnings(
     if found.launches <= slots:
         return []
     room = f"the executors have {slots} slots for them" if slots else "no executor is connected"
-    return [Problem(source, 0, 0, f"{found.text()}; {room}", found.hint(), is_warning=True)]
+    return [Problem(source, 0, 0, found.text(room), found.hint(), is_warning=True)]

@@ -20,9 +20,9 @@ def jobs(count: int, text: str, zone: str = "UTC", **fields: Any) -> list[Job]:
 def test_three_hundred_jobs_at_midnight_are_one_crowded_minute() -> None:
     found = crowding(jobs(300, "0 0 * * *"))
     assert found == Crowding(300, 300, "00:00", "UTC", "0 0 * * *", "? 0 * * *", 5)
-    assert found.text() == ("300 launches fall due in one minute, 00:00 UTC (most by `0 0 * * *`)")
-    assert found.hint() == (
-        "`? 0 * * *` has the cell choose a minute for each job: about 5 in each minute of that hour"
+    assert found.text("the executors have 64 slots for them") == (
+        "300 launches fall due in one minute, 00:00 UTC (most by `0 0 * * *`); the executors have "
+        "64 slots for them; `? 0 * * *` would leave about 5 in each minute of that hour"
     )
 
 

@@ -236,9 +236,8 @@ async def test_lint_names_a_minute_in_which_very_many_jobs_are_due_once(folder):
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "many.crontab: warning: 300 launches fall due in one minute, 00:00 UTC "
-        "(most by `0 0 * * *`)",
-        "  hint: `? 0 * * *` has the cell choose a minute for each job: about 5 in each minute of "
-        "that hour",
+        "(most by `0 0 * * *`); `? 0 * * *` would leave about 5 in each minute of that hour",
+        "  hint: write `?`: the cell chooses a minute for each job once, where the load is lowest",
         "300 jobs, 0 errors, 1 warning",
     ]
 

@@ -13,9 +13,9 @@ TAB = "".join(f"#: name=j{number}\n0 0 * * *  true\n" for number in range(300))
 # The cell has another job already, which is due every minute.
 TEXT = (
     "301 launches, 1 of them of other files, fall due in one minute, 00:00 UTC "
-    "(most by `0 0 * * *`); {}"
+    "(most by `0 0 * * *`); {}; `? 0 * * *` would leave about 6 in each minute of that hour"
 )
-HINT = "`? 0 * * *` has the cell choose a minute for each job: about 6 in each minute of that hour"
+HINT = "write `?`: the cell chooses a minute for each job once, where the load is lowest"
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ async def test_jobs_of_handlers_have_the_slots_of_their_workers() -> None:
     made = world(Limiting.KERNEL, handlers=Limiting.WATCHED)
     text = TAB.replace("#: ", "#: handler=mail.send ").replace("  true", "  {}")
     ((message, _),) = await warned(made, text)
-    assert message.endswith("; the executors have 4 slots for them")
+    assert "; the executors have 4 slots for them; `? 0 * * *` would" in message
