@@ -14,7 +14,7 @@ from cron.calendar.expression import parse
 from cron.calendar.schedule import shortest_period_s
 from cron.crontab.imported import Imported, Place, Treatment, exported, plain_name
 from cron.crontab.systemd import commands
-from cron.crontab.systemd.calendar import Calendar, calendar, united
+from cron.crontab.systemd.calendar import Calendar, calendar, may_meet, united
 from cron.crontab.systemd.keys import SERVICE, TIMER, TIMES, found_keys
 from cron.crontab.systemd.syntax import (
     Assignment,
@@ -65,13 +65,17 @@ def import_systemd(
     for name, place in units.strays():
         imported.leave_out(name, "its file is in none of the folders: name that folder, too", place)
     seen = set[str]()
+    started: dict[str, list[_Timer]] = {}
     for name in names:
         timer = units.load(name)
         if timer is None:
             imported.leave_out(name, "its file is in none of the folders, or cannot be read")
         elif timer.name not in seen:
             seen.add(timer.name)
-            _Timer(timer, units, origin, imported).read()
+            one = _Timer(timer, units, origin, imported)
+            one.read()
+            one.keep_apart(started)
+            one.add()
     return imported
 
 
@@ -85,9 +89,12 @@ class _Timer:
         self._imported = imported
         self._name = timer.name
         self._is_fit = True
+        self._service_name = ""
+        self._calendars: list[Calendar] = []
+        self._jobs: list[tuple[dict[str, Any], Place]] = []
 
     def read(self) -> None:
-        """Add the jobs of the timer, or say why there are none."""
+        """Read the jobs of the timer, or say why there are none."""
         timer = self._timer
         if not is_name(timer.name):
             self._leave_out("systemd reads no unit that is called so", timer.place)
@@ -114,9 +121,28 @@ class _Timer:
         self._note(service, is_timer=False)
         kind = self._kind(service)
         schedules = self._schedules(service)
+        self._service_name = service.name
         table = self._table(service, kind)
+        self._jobs = self._drawn_up(schedules, table)
+
+    def keep_apart(self, started: dict[str, list[_Timer]]) -> None:
+        """Leave the jobs out if another timer may start the same service at the same time, which
+        systemd does once."""
+        others = started.setdefault(self._service_name, [])
+        for other in others if self._is_fit else ():
+            what = f"{other._name} starts {self._service_name}, too"
+            if may_meet(other._calendars, self._calendars):
+                self._leave_out(f"{what}: it starts once where both are due", self._timer.place)
+            else:
+                what += ", and their jobs do not await each other"
+                self._imported.note(self._name, what, self._timer.place)
         if self._is_fit:
-            self._add(schedules, table)
+            others.append(self)
+
+    def add(self) -> None:
+        """Add the jobs, if nothing leaves them out."""
+        for job, place in self._jobs if self._is_fit else ():
+            self._imported.add(self._name, job, place)
 
     def _leave_out(self, why: str, place: Place) -> None:
         self._is_fit = False
@@ -141,7 +167,13 @@ class _Timer:
 
     def _service(self) -> Unit | None:
         """Return the service that the timer starts, None after saying why there is none."""
-        given = self._timer.last("Timer.Unit")
+        given = None
+        for line in self._timer.assignments:
+            if line.name == "Timer.Unit" and given is None and line.value:
+                given = line
+            elif line.name == "Timer.Unit":
+                what = f"{line.shown[:_SHOWN_CHARS]}: systemd takes the first unit, and ignores it"
+                self._imported.note(self._name, what, line.place)
         name = self._timer.name.removesuffix(".timer") + ".service"
         if given is not None:
             name = self._fitting(given, self._expand(self._timer, given.value)) or ""
@@ -218,6 +250,7 @@ class _Timer:
         if len(found) > 1:
             what = f"{lines[-1].shown}: its times are several jobs, which do not await each other"
             self._imported.note(self._name, what, lines[-1].place)
+        self._calendars = found
         schedules = []
         for one in found:
             zone = one.zone or self._origin.zone
@@ -277,6 +310,7 @@ class _Timer:
         exports, others = exported(env)
         parts = [*self._umask(service), *exports, *change, *before, *programs]
         persistent, _ = self._understood(self._timer, ("Timer.Persistent",), boolean, False)
+        persistent = persistent and bool(self._calendars)  # it is not of periods
         return {
             "command": " && ".join(parts),
             "env": others,
@@ -373,24 +407,28 @@ class _Timer:
         self._imported.note(self._name, what, line.place)
         return None
 
-    def _add(self, schedules: list[tuple[str, str | None, Place]], table: dict[str, Any]) -> None:
-        """Add a job for each schedule; the timer's random delay is their jitter, where it fits."""
+    def _drawn_up(
+        self, schedules: list[tuple[str, str | None, Place]], table: dict[str, Any]
+    ) -> list[tuple[dict[str, Any], Place]]:
+        """Return a job for each schedule; the timer's random delay is their jitter, where it
+        fits."""
         plain = plain_name(self._timer.name.removesuffix(".timer"))
         names = ("Timer.RandomizedDelaySec",)
         delay_us, line = self._understood(self._timer, names, time_span_us, None)
         delay_s = (delay_us or 0) // _SECOND_US
         is_whole = not (delay_us or 0) % _SECOND_US
-        is_left = False
+        jobs, is_left = [], False
         for number, (schedule, zone, place) in enumerate(schedules, 1):
             own = plain if number == 1 else f"{plain}-{number}"
             fits = is_whole and delay_s and _fits(schedule, delay_s)
             is_left = is_left or bool(delay_us and not fits)
             jitter = {"jitter": f"{delay_s}s" if fits else None}
             job = {"name": own, "schedule": schedule, "zone": zone, **table, **jitter}
-            self._imported.add(self._name, job, place)
+            jobs.append((job, place))
         if is_left and line is not None:
             what = f"{line.shown}: write ? for the minute, or jitter"
             self._imported.note(self._name, what, line.place)
+        return jobs
 
 
 def _listed(line: Assignment, context: commands.Context) -> list[commands.Step]:

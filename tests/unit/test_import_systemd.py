@@ -157,6 +157,13 @@ def test_a_file_with_too_many_lines_or_too_long_ones_is_left_out() -> None:
     assert of(f"{ONESHOT}ExecStart=/a\n", f"[Timer]\n{many}").tables == []
 
 
+def test_variables_and_specifiers_that_grow_beyond_a_command_leave_the_job_out() -> None:
+    more = f"Environment='A={'b ' * 20_000}'\n"
+    assert "it is longer than 65536 characters" in reason("/x " + "$A " * 10_000, more)
+    assert "it is longer than 65536 characters" in reason("/x " + "%n" * 20_000)
+    assert "it is longer than 65536 characters" in reason("/x", f"Environment={'A=b ' * 20_000}\n")
+
+
 # ---- words of commands
 
 
@@ -455,6 +462,45 @@ def test_a_timer_that_nothing_starts_is_said() -> None:
     assert said(wanted) == ""
 
 
+def test_drop_ins_of_an_instance_are_those_of_systemd() -> None:
+    """The order is that of systemd 252 (`systemd --test`)."""
+    names = ("a-b@i", "a-b@", "a-", "a-@i", "a-@", "")
+    files: dict[str, str | Link] = {"a-b@.service": f"{ONESHOT}ExecStart=/a\n", "a-b@.timer": TIMER,
+                                    "timers.target.wants/a-b@i.timer": ""}  # fmt: skip
+    for number, name in enumerate(names):
+        folder = f"{name}.service.d" if name else "service.d"
+        files[f"{folder}/10.conf"] = f"[Service]\nEnvironment=W={number}\n"
+        files[f"{folder}/2{number}.conf"] = f"[Service]\nEnvironment=D{number}=1\n"
+    found = import_systemd(files).tables[0]["env"]
+    assert found == {"PATH": PATH, "W": "0", **{f"D{n}": "1" for n in range(len(names))}}
+
+
+def test_the_first_unit_of_a_timer_is_that_which_it_starts() -> None:
+    service = f"{ONESHOT}ExecStart=/x\n"
+    timer = f"{TIMER}[Timer]\nUnit=b.service\nUnit=a.service\n"
+    imported = of(service, timer, **{"b.service": f"{ONESHOT}ExecStart=/b\n"})
+    assert imported.tables[0]["command"] == "/b"
+    assert "a.timer:7: not carried over: Unit=a.service: systemd takes the first" in said(imported)
+
+
+def test_two_timers_of_one_service_are_jobs_if_they_are_never_due_together() -> None:
+    def names(times: str) -> list[str]:
+        other = f"[Timer]\n{times}\nUnit=a.service\n[Install]\n"
+        imported = of(f"{ONESHOT}ExecStart=/x\n", **{"b.timer": other})
+        assert "a.timer starts a.service, too" in said(imported)
+        return [one["name"] for one in imported.tables]
+
+    assert names("OnCalendar=04:00 UTC") == ["a", "b"]
+    assert names("OnCalendar=*:00 UTC") == ["a"]
+    assert names("OnCalendar=03:00 UTC") == ["a"]
+    assert names("OnBootSec=1\nOnUnitActiveSec=1h") == ["a"]
+
+
+def test_a_timer_that_is_wanted_and_is_in_none_of_the_folders_is_said() -> None:
+    imported = of(f"{ONESHOT}ExecStart=/x\n", **{"timers.target.wants/b.timer": ""})
+    assert "b.timer: left out: its file is in none of the folders" in said(imported)
+
+
 @pytest.mark.parametrize(
     ("timer", "why"),
     [
@@ -534,6 +580,8 @@ def test_missed_starts_of_a_persistent_timer_are_made_up_however_late() -> None:
     service = f"{ONESHOT}ExecStart=/x\n"
     late = table(service, f"{TIMER}[Timer]\nPersistent=true\n")
     assert (late.get("catchup"), late["deadline"]) == (None, "31d")
+    period = table(service, "[Timer]\nOnBootSec=1\nOnUnitActiveSec=1h\nPersistent=yes\n")
+    assert (period["catchup"], period.get("deadline")) == ("none", None)
     never = table(service, TIMER)
     assert (never["catchup"], never.get("deadline")) == ("none", None)
 

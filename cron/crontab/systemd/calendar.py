@@ -196,7 +196,7 @@ def united(calendars: Sequence[Calendar]) -> list[Calendar]:
                 is_open = True
                 break
     for one, other in itertools.combinations(found, 2):
-        if _may_meet(one, other):
+        if may_meet([one], [other]):
             what = f"{one.schedule} and {other.schedule}"
             raise Unfit(f"the unit starts once where both are due, and two jobs would: {what}")
     return found
@@ -219,6 +219,14 @@ def _union(one: Calendar, other: Calendar) -> Calendar | None:
     fields = list(one.fields)
     fields[number] = Field(f"{one.fields[number].text},{other.fields[number].text}", values)
     return Calendar(tuple(fields), one.zone)
+
+
+def may_meet(some: Sequence[Calendar], others: Sequence[Calendar]) -> bool:
+    """Return whether calendars of two timers may have an instant in common; a timer without any has
+    a period, and may meet all."""
+    if not some or not others:
+        return True
+    return any(_may_meet(one, other) for one in some for other in others)
 
 
 def _may_meet(one: Calendar, other: Calendar) -> bool:

@@ -115,8 +115,13 @@ def _step(first: str, words: list[str], context: Context) -> Step:
     else:
         program = ["/usr/bin/env", path]  # a builtin of the shell is another program
     quoted = [shlex.quote(one) for one in program]
+    length = 0
     for word in words:
-        quoted += [shlex.quote(word)] if ":" in marks else _replaced(word, context)
+        found = [shlex.quote(word)] if ":" in marks else _replaced(word, context)
+        length += sum(map(len, found))
+        if length > limits.CRONTAB_LINE_BYTES_MAX:
+            raise Unfit(f"it is longer than {limits.CRONTAB_LINE_BYTES_MAX} characters")
+        quoted += found
     return Step(tuple(quoted), "-" in marks)
 
 
@@ -191,6 +196,8 @@ def environment(lines: list[Assignment], expand: Callable[[str], str]) -> dict[s
     """
     found = {}
     for line in lines:
+        if len(line.value) > limits.CRONTAB_LINE_BYTES_MAX:
+            raise Unfit(f"it is longer than {limits.CRONTAB_LINE_BYTES_MAX} characters")
         for word in split_words(line.value, is_strict=True):
             name, mark, value = expand(word).partition("=")
             if not mark or not _NAME.fullmatch(name):

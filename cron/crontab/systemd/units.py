@@ -83,10 +83,9 @@ class Units:
                 inside.setdefault(path.rpartition("/")[0], []).append(path)
 
     def timers(self) -> list[str]:
-        """Return the names of all timers, and of the instances that are wanted, in their order."""
+        """Return the names of all timers, and of those that are wanted, in their order."""
         names = {name for folder in self._folders for name in folder if "/" not in name}
-        wanted = {name for name in self._wanted if "@" in name}
-        return sorted(one for one in names | wanted if one.endswith(".timer"))
+        return sorted(one for one in names | self._wanted if one.endswith(".timer"))
 
     def is_wanted(self, name: str) -> bool:
         """Return whether another unit of the folders wants this one."""
@@ -183,14 +182,15 @@ def template_of(name: str) -> str:
 
 
 def _prefixes(name: str) -> Iterator[str]:
-    """Yield the names whose drop-ins a unit has: `a-b@c`, `a-b@`, `a-@c`, `a-@`."""
+    """Yield the names whose drop-ins a unit has: `a-b@c`, `a-b@`, `a-`, `a-@c`, `a-@`."""
     yield name
     if template_of(name) != name:
-        yield template_of(name)
+        yield from _prefixes(template_of(name))
     match = _NAME.fullmatch(name)
     chopped = match["prefix"].removesuffix("-").rpartition("-") if match else ("", "", "")
     if match and chopped[1]:
-        yield from _prefixes(f"{chopped[0]}-{match['at'] or ''}.{match['kind']}")
+        instance = match["at"] if match["instance"] else ""
+        yield from _prefixes(f"{chopped[0]}-{instance}.{match['kind']}")
 
 
 # ---- specifiers
