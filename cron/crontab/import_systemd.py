@@ -374,12 +374,12 @@ class _Timer:
         if after and kind != "oneshot":
             post = service.values("Service.ExecStartPost")[0]
             self._leave_out(f"{post.shown[:_SHOWN_CHARS]}: it runs beside ExecStart", post.place)
+        codes: list[int] = []
         for line in service.values("Service.SuccessExitStatus"):
-            codes = self._fitting(line, functools.partial(commands.exit_codes, line.value)) or []
-            if len(starts) == 1 and not before and not after:
-                starts = [commands.accepting(starts[0], codes)]
-            else:
+            codes += self._fitting(line, functools.partial(commands.exit_codes, line.value)) or []
+            if len(starts) != 1 or before or after:
                 self._leave_out(f"{line.shown}: it is of several commands", line.place)
+        starts = [commands.accepting(one, codes) for one in starts]
         return before, [*starts, *after]
 
     def _timeout(self, service: Unit, kind: str, count: int) -> str | None:

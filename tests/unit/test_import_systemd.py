@@ -319,7 +319,7 @@ def test_what_follows_the_start_of_a_oneshot_follows_it_here() -> None:
 @pytest.mark.parametrize(("code", "here"), [(0, 0), (3, 0), (75, 0), (4, 4)])
 def test_codes_that_a_service_counts_as_success_are_success_here(code: int, here: int) -> None:
     line = f"/bin/sh -c 'exit {code}'"
-    text = command(line, "SuccessExitStatus=3 TEMPFAIL\n")
+    text = command(line, "SuccessExitStatus=3\nSuccessExitStatus=TEMPFAIL\n")
     assert subprocess.run(["/bin/sh", "-c", text], check=False).returncode == here
 
 
