@@ -15,24 +15,20 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, Final
 
-import msgspec
-
 from cron.calendar.duration import format_duration
 from cron.crontab.dkron_words import BadCommand, split_words
 from cron.crontab.imported import (
     NOT_OF_ITS_FORM,
-    NOWHERE,
     Found,
     Imported,
     Key,
-    Place,
     Treatment,
     exported,
     keys,
     plain_name,
     program,
 )
-from cron.crontab.located import place_of, read_json
+from cron.crontab.located import Entry, place_of, read_json, text_of
 from cron.crontab.options import MEMORY_BYTES_MAX, MEMORY_BYTES_MIN
 from cron.crontab.robfig import Due, differs_at_shifts, duration_ns, read_robfig
 from cron.errors import InvalidInput
@@ -87,22 +83,10 @@ _WITHOUT: Final = {
 }
 
 
-class _Job(msgspec.Struct):
-    """A job that is read: its name, its notes, and the place that is read now."""
+class _Job(Entry, kw_only=True):
+    """A job that is read."""
 
-    name: str
     fields: dict[str, Any]
-    file: str
-    imported: Imported
-    place: Place = NOWHERE
-
-    def at(self, key: str = "", fields: object = None) -> None:
-        """Begin to read a key."""
-        self.place = place_of(self.file, self.fields if fields is None else fields, key)
-
-    def note(self, what: str) -> None:
-        """Note what is left out of the key that is read."""
-        self.imported.note(self.name, what, self.place)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -132,20 +116,20 @@ def import_dkron(content: bytes, *, file: str = "") -> Imported:
     by_name: dict[str, _Job] = {}
     tables: dict[str, dict[str, Any]] = {}
     for fields in jobs:
-        job = _Job(fields["name"], fields, file, imported)
-        job.at()
+        job = _Job(fields["name"], file, imported, fields=fields)
+        job.at(job.fields)
         if job.name in by_name:
-            imported.leave_out(job.name, "another job has its name", job.place)
+            job.leave_out("another job has its name")
         else:
             by_name[job.name] = job
     for job in _parents_first(by_name):
         try:
             _import(job, by_name, tables)
         except InvalidInput as error:
-            imported.leave_out(job.name, str(error), job.place)
+            job.leave_out(str(error))
         except NOT_OF_ITS_FORM as error:
             why = f"it is not of the form of a job: {error!r}"[:200]
-            imported.leave_out(job.name, why, job.place)
+            job.leave_out(why)
     return imported
 
 
@@ -172,7 +156,7 @@ def _parents_first(by_name: dict[str, _Job]) -> Iterator[_Job]:
 
 def _import(job: _Job, by_name: dict[str, _Job], tables: dict[str, dict[str, Any]]) -> None:
     fields, config = job.fields, job.config
-    job.at("executor")
+    job.at(job.fields, "executor")
     executor = fields.get("executor", "shell")
     if executor != "shell":
         what = "serve it as a handler, see docs/targets.md"
@@ -180,7 +164,7 @@ def _import(job: _Job, by_name: dict[str, _Job], tables: dict[str, dict[str, Any
     followed = _followed(job, by_name, tables)
     schedule, zone = (followed["schedule"], followed.get("zone")) if followed else _schedule(job)
     if plain_name(job.name) != job.name:
-        job.at("name")
+        job.at(job.fields, "name")
         job.note(f"name {job.name}: it is called {plain_name(job.name)} here")
     command = _command(job)
     exports, env = exported(_environment(job))
@@ -200,15 +184,15 @@ def _import(job: _Job, by_name: dict[str, _Job], tables: dict[str, dict[str, Any
         "overlap": _overlap(job, is_child=bool(followed)),
         **_bounds(job, followed),
         **_places(job),
-        "paused": "disabled in dkron" if _flag(job, "disabled") else None,
+        "paused": "disabled in dkron" if job.flag(job.fields, "disabled") else None,
     }
     if followed:
         # However long the parent runs.
         table |= {"after": [followed["name"]], "deadline": format_duration(DEADLINE_S_MAX)}
-        job.at("parent_job")
+        job.at(job.fields, "parent_job")
         job.note(f"parent_job {job.parent}: runs of it that somebody asks for have no child here")
     if _note_keys(job):
-        job.at()
+        job.at(job.fields)
         job.imported.add(job.name, table, job.place)
     if table["name"] in job.imported.names:
         tables[job.name] = table
@@ -222,7 +206,7 @@ def _followed(
     Raises:
         InvalidInput: the parent is left out, or is not there.
     """
-    job.at("parent_job")
+    job.at(job.fields, "parent_job")
     if not job.parent:
         return None
     if job.parent not in by_name:
@@ -247,7 +231,7 @@ def _note_keys(job: _Job) -> bool:
 
 def _schedule(job: _Job) -> tuple[str, str | None]:
     """Return the schedule of five fields, or `@every`, and its zone."""
-    job.at("schedule")
+    job.at(job.fields, "schedule")
     text = str(job.fields.get("schedule") or "")
     word = text.split(" ", 1)[0]
     if not text or word in _WITHOUT:
@@ -291,9 +275,9 @@ def _hashed(name: str, text: str) -> str:
 
 def _command(job: _Job) -> str:
     """Return the command for a shell; where none reads it there, its words in quotes."""
-    job.at("command", job.config)
+    job.at(job.config, "command")
     config, fields = job.config, job.fields
-    command = _text("command", config.get("command") or fields.get("command") or "")
+    command = text_of("command", config.get("command") or fields.get("command") or "")
     shell = config.get("shell", fields.get("shell"))
     if shell is True or str(shell) in _TRUE:
         return command
@@ -308,16 +292,16 @@ def _command(job: _Job) -> str:
 
 
 def _input(job: _Job) -> str | None:
-    job.at("payload", job.config)
-    payload = _text("payload", job.config.get("payload") or "")
+    job.at(job.config, "payload")
+    payload = text_of("payload", job.config.get("payload") or "")
     return base64.b64decode(payload, validate=True).decode() or None
 
 
 def _environment(job: _Job) -> dict[str, str]:
     """Return the variables, with the one that dkron sets itself."""
-    job.at("env", job.config)
+    job.at(job.config, "env")
     found: dict[str, str] = {}
-    for pair in _text("env", job.config.get("env") or "").split(","):
+    for pair in text_of("env", job.config.get("env") or "").split(","):
         key, equals, value = pair.partition("=")
         if equals and _VARIABLE.fullmatch(key):
             found[key] = value
@@ -327,8 +311,8 @@ def _environment(job: _Job) -> dict[str, str]:
 
 
 def _timeout(job: _Job) -> str | None:
-    job.at("timeout", job.config)
-    length_ns = duration_ns(_text("timeout", job.config.get("timeout") or "0"))
+    job.at(job.config, "timeout")
+    length_ns = duration_ns(text_of("timeout", job.config.get("timeout") or "0"))
     if length_ns < 0:
         raise InvalidInput(f"timeout {job.config['timeout']} ends each run at once")
     if length_ns % 10**9:
@@ -338,7 +322,7 @@ def _timeout(job: _Job) -> str | None:
 
 def _memory(job: _Job) -> str | None:
     """Return a size such as `512MB`, or bytes, in whole KiB; None for none."""
-    job.at("mem_limit", job.config)
+    job.at(job.config, "mem_limit")
     text = str(job.config.get("mem_limit") or "")
     if not text:
         return None
@@ -359,7 +343,7 @@ def _memory(job: _Job) -> str | None:
 
 def _retries(job: _Job) -> dict[str, Any]:
     """Return how often a run is tried again; no deadline ends that there."""
-    job.at("retries")
+    job.at(job.fields, "retries")
     retries = job.fields.get("retries") or 0
     if type(retries) is not int or retries < 0:
         raise InvalidInput(f"retries {retries} is not a number")
@@ -370,7 +354,7 @@ def _retries(job: _Job) -> dict[str, Any]:
 
 
 def _overlap(job: _Job, *, is_child: bool) -> str | None:
-    job.at("concurrency")
+    job.at(job.fields, "concurrency")
     policy = job.fields.get("concurrency") or "allow"
     if policy not in ("allow", "forbid"):
         raise InvalidInput(f"concurrency {policy} is neither allow nor forbid")
@@ -384,7 +368,7 @@ def _bounds(job: _Job, followed: dict[str, Any] | None) -> dict[str, Any]:
     """Return start and end; a child has no instants that its parent does not have."""
     found: dict[str, Any] = {}
     for key, ours, choose in (("starts_at", "start", max), ("expires_at", "end", min)):
-        job.at(key)
+        job.at(job.fields, key)
         texts = [one for one in ((followed or {}).get(ours), _moment(job, key)) if one]
         if texts:
             found[ours] = choose(texts)
@@ -393,7 +377,7 @@ def _bounds(job: _Job, followed: dict[str, Any] | None) -> dict[str, Any]:
 
 def _moment(job: _Job, key: str) -> str | None:
     """Return a time of RFC 3339, which Go writes with the year 1 for none."""
-    text = _text(key, job.fields.get(key) or "")
+    text = text_of(key, job.fields.get(key) or "")
     if not text or text.startswith("0001-"):
         return None
     at = datetime.fromisoformat(text)
@@ -406,10 +390,10 @@ def _moment(job: _Job, key: str) -> str | None:
 def _places(job: _Job) -> dict[str, Any]:
     """Return where a job runs: tags are labels, and the number behind a colon how many executors;
     of several numbers the lowest one holds. Without a number dkron runs it on each."""
-    job.at("tags")
+    job.at(job.fields, "tags")
     labels, counts = [], []
     for key, value in (job.fields.get("tags") or {}).items():
-        label, *count = _text(f"tag {key}", value).split(":")
+        label, *count = text_of(f"tag {key}", value).split(":")
         if len(count) == 1:
             if not _COUNT.fullmatch(count[0]) or not int(count[0]):
                 raise InvalidInput(f"tag {key} {value}: dkron runs it on no node")
@@ -423,17 +407,3 @@ def _places(job: _Job) -> dict[str, Any]:
     if not counts:
         return {"each": where or EXECUTOR_LABEL}
     return {"where": where, "parts": min(counts) if min(counts) > 1 else None}
-
-
-def _flag(job: _Job, key: str) -> bool:
-    job.at(key)
-    value = job.fields.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise InvalidInput(f"{key} {str(value)[:40]} is neither true nor false")
-    return bool(value)
-
-
-def _text(what: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidInput(f"{what} {str(value)[:40]} is not a text")
-    return value

@@ -17,11 +17,9 @@ import msgspec
 from cron.calendar.duration import format_duration
 from cron.crontab.imported import (
     NOT_OF_ITS_FORM,
-    NOWHERE,
     Found,
     Imported,
     Key,
-    Place,
     Treatment,
     exported,
     keys,
@@ -29,7 +27,7 @@ from cron.crontab.imported import (
     program,
 )
 from cron.crontab.kubernetes_values import pieces, quantity
-from cron.crontab.located import place_of
+from cron.crontab.located import Entry, place_of, text_of
 from cron.crontab.options import CPUS_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RETRIES_MAX
 from cron.crontab.robfig import differs_at_shifts, read_robfig
 from cron.errors import InvalidInput
@@ -184,21 +182,8 @@ class _Variables(msgspec.Struct):
         return name in self.elsewhere or is_of_map or _SERVICE.fullmatch(name) is not None
 
 
-class _CronJob(msgspec.Struct):
-    """A CronJob that is read: its name here, its notes, and the place that is read now."""
-
-    name: str
-    file: str
-    imported: Imported
-    place: Place = NOWHERE
-
-    def at(self, fields: object, key: str = "") -> None:
-        """Begin to read a key."""
-        self.place = place_of(self.file, fields, key)
-
-    def note(self, what: str) -> None:
-        """Note what is left out of the key that is read."""
-        self.imported.note(self.name, what, self.place)
+class _CronJob(Entry):
+    """A CronJob that is read."""
 
     def note_keys(self, part: str, fields: dict[str, Any]) -> None:
         """Note the keys of a part that are not carried over."""
@@ -232,10 +217,10 @@ def import_kubernetes(documents: Iterable[Any], *, file: str = "") -> Imported:
             try:
                 _import(job, one)
             except InvalidInput as error:
-                imported.leave_out(job.name, str(error), job.place)
+                job.leave_out(str(error))
             except NOT_OF_ITS_FORM as error:
                 why = f"it is not of the form of a CronJob: {error!r}"[:200]
-                imported.leave_out(job.name, why, job.place)
+                job.leave_out(why)
     except RecursionError as error:
         raise InvalidInput("its lists are nested too deeply") from error
     if not count:
@@ -299,7 +284,7 @@ def _import(job: _CronJob, one: dict[str, Any]) -> None:
 def _schedule(job: _CronJob, spec: dict[str, Any]) -> tuple[str, str | None]:
     """Return the schedule and its zone. One that the schedule names wins, as in Kubernetes."""
     job.at(spec, "schedule")
-    due = read_robfig(_text("schedule", spec["schedule"]), has_seconds=False)
+    due = read_robfig(text_of("schedule", spec["schedule"]), has_seconds=False)
     zone = spec.get("timeZone") or None
     if due.zone and zone and due.zone != zone:
         job.note(f"timeZone {zone}: the schedule names {due.zone}, which counts there")
@@ -315,7 +300,7 @@ def _schedule(job: _CronJob, spec: dict[str, Any]) -> tuple[str, str | None]:
 
 def _overlap(job: _CronJob, spec: dict[str, Any]) -> str | None:
     job.at(spec, "concurrencyPolicy")
-    policy = _text("concurrencyPolicy", spec.get("concurrencyPolicy", "Allow"))
+    policy = text_of("concurrencyPolicy", spec.get("concurrencyPolicy", "Allow"))
     if policy not in ("Allow", "Forbid", "Replace"):
         raise InvalidInput(f"concurrencyPolicy {policy} is none of Kubernetes")
     if policy == "Forbid":
@@ -416,9 +401,9 @@ def _paused(job: _CronJob, spec: dict[str, Any], of_job: dict[str, Any]) -> str 
         job.at(of_job, key)
         if of_job.get(key) is not None and _whole(key, of_job[key]) > 1:
             job.note(f"{key} {of_job[key]}: the command runs once here; see parts")
-    if _flag(job, spec, "suspend"):
+    if job.flag(spec, "suspend"):
         return "suspended in Kubernetes"
-    if _flag(job, of_job, "suspend"):
+    if job.flag(of_job, "suspend"):
         return "its Jobs are suspended in Kubernetes"
     return "parallelism 0 in Kubernetes" if of_job.get("parallelism") == 0 else None
 
@@ -432,7 +417,7 @@ def _command(job: _CronJob, container: dict[str, Any], variables: _Variables) ->
     texts = []
     for key in ("command", "args"):
         job.at(container, key)
-        texts += [_text(key, word) for word in container.get(key) or []]
+        texts += [text_of(key, word) for word in container.get(key) or []]
     if len(texts) == 3 and texts[0] in ("/bin/sh", "sh") and texts[1] == "-c":
         return _expanded(texts[2], variables, is_script=True)
     return program([_expanded(text, variables, is_script=False) for text in texts])
@@ -465,11 +450,11 @@ def _environment(job: _CronJob, container: dict[str, Any]) -> _Variables:
     for one in container.get("env") or []:
         job.at(one)
         job.note_keys("env", one)
-        variable = _text("env", one["name"])
+        variable = text_of("env", one["name"])
         if "valueFrom" in one and not one.get("value"):
             _take(job, variable, one["valueFrom"] or {}, found)
             continue
-        parts = pieces(_text(f"env: {variable}", one.get("value") or ""))
+        parts = pieces(text_of(f"env: {variable}", one.get("value") or ""))
         needed = [part.text for part in parts if part.is_variable]
         if missing := [key for key in needed if key in found.secrets or found.is_elsewhere(key)]:
             found.forget(variable)
@@ -501,24 +486,10 @@ def _take(job: _CronJob, variable: str, source: dict[str, Any], found: _Variable
         job.note(f"secret {secret}: it is optional there, and needed here")
 
 
-def _text(what: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidInput(f"{what}: {str(value)[:40]} is not a text")
-    return value
-
-
 def _whole(what: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise InvalidInput(f"{what}: {str(value)[:40]} is not a number of Kubernetes")
     return value
-
-
-def _flag(job: _CronJob, fields: dict[str, Any], key: str) -> bool:
-    job.at(fields, key)
-    value = fields.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise InvalidInput(f"{key}: {str(value)[:40]} is neither true nor false")
-    return bool(value)
 
 
 def _seconds(job: _CronJob, fields: dict[str, Any], key: str) -> int | None:

@@ -1,4 +1,4 @@
-"""JSON whose objects know their lines, so that a note about a key says where it is."""
+"""Documents whose objects know their lines, so that a note about a key says where it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any, Final
 
-from cron.crontab.imported import Place
+import msgspec
+
+from cron.crontab.imported import NOWHERE, Imported, Place
+from cron.errors import InvalidInput
 
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 
@@ -27,6 +30,50 @@ def place_of(file: str, fields: object, key: str = "") -> Place:
     if not isinstance(fields, Fields):
         return Place(file)
     return Place(file, fields.lines.get(key, fields.line))
+
+
+class Entry(msgspec.Struct):
+    """A job of a document that is read: its name, its notes, and the place that is read now."""
+
+    name: str
+    file: str
+    imported: Imported
+    place: Place = NOWHERE
+
+    def at(self, fields: object, key: str = "") -> None:
+        """Begin to read a key of an object, or the object."""
+        self.place = place_of(self.file, fields, key)
+
+    def note(self, what: str) -> None:
+        """Note what is left out of the key that is read."""
+        self.imported.note(self.name, what, self.place)
+
+    def leave_out(self, why: str) -> None:
+        """Leave the job out because of the key that is read."""
+        self.imported.leave_out(self.name, why, self.place)
+
+    def flag(self, fields: Mapping[str, Any], key: str) -> bool:
+        """Return whether a key is true.
+
+        Raises:
+            InvalidInput: it is neither true nor false.
+        """
+        self.at(fields, key)
+        value = fields.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise InvalidInput(f"{key}: {str(value)[:40]} is neither true nor false")
+        return bool(value)
+
+
+def text_of(what: str, value: object) -> str:
+    """Return a value that has to be a text.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what}: {str(value)[:40]} is not a text")
+    return value
 
 
 def read_json(text: str) -> Iterator[Any]:

@@ -176,7 +176,7 @@ def test_zones_of_schedules(fields: dict[str, str], zone: str | None, note: str)
         ({"executor": "http"}, "its executor is http: serve it as a handler"),
         ({"ephemeral": True}, "ephemeral true: it is removed there after it has succeeded once"),
         ({"concurrency": "never"}, "concurrency never is neither allow nor forbid"),
-        ({"disabled": "yes"}, "disabled yes is neither true nor false"),
+        ({"disabled": "yes"}, "disabled: yes is neither true nor false"),
         ({"retries": "3"}, "retries 3 is not a number"),
         ({"tags": {"role": "web:0"}}, "tag role web:0: dkron runs it on no node"),
         ({"tags": {"role": "web:x"}}, "tag role web:x: dkron runs it on no node"),
