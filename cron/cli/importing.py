@@ -99,7 +99,12 @@ def systemd_command(
     """
     from cron.cli.unit_folders import is_of_user, read_folder
     from cron.crontab.import_systemd import Origin, import_systemd
+    from cron.crontab.systemd.keys import SERVICE, TIMER
 
+    _check_zone(zone)
+    known = {name.partition(".")[2] for name in (*TIMER, *SERVICE)}
+    if unknown := next((one for one in given_up if one not in known), None):
+        raise InvalidInput(f"--without {unknown[:40]}: there is no such key", "see docs/imports.md")
     origin = Origin(
         is_of_user=user_units or all(map(is_of_user, folders)),
         zone=zone,
@@ -140,6 +145,9 @@ def crontab_command(
 
     if host == (file is not None):
         raise click.UsageError("name a FILE, or say --host")
+    if host and zone is not None:
+        raise click.UsageError("--zone is of a FILE: --host takes the zone of this machine")
+    _check_zone(zone)
     left: list[Left] = []
     if file is not None:
         one = read_source(file)
@@ -151,6 +159,18 @@ def crontab_command(
     imported = import_crontabs(tabs)
     imported.left += left
     _show(settings, imported, source or "crontab", is_applied=is_applied)
+
+
+def _check_zone(name: str | None) -> None:
+    """Refuse a zone that is none.
+
+    Raises:
+        ScheduleError: it is none.
+    """
+    from cron.calendar.zones import zone
+
+    if name is not None:
+        zone(name)
 
 
 def _fetched(url: str) -> bytes:

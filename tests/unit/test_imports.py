@@ -237,6 +237,23 @@ async def test_the_command_prints_a_job_file_and_what_is_left(tmp_path: Path) ->
     assert (await run("dkron", "http://127.0.0.1:1")).exit_code == 5
 
 
+async def test_a_zone_or_a_key_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.timer").write_text("[Timer]\nOnCalendar=03:00\n")
+    (tmp_path / "a.service").write_text("[Service]\nExecStart=/bin/true\n")
+    folder = str(tmp_path)
+    result = await run("systemd", folder, "--zone", "Europe/Berlin")
+    assert 'zone = "Europe/Berlin"' in result.stdout
+    for arguments, why in (
+        (("systemd", folder, "--zone", "Mars/Base"), "Mars/Base"),
+        (("systemd", folder, "--without", "ConditionACPowr"), "there is no such key"),
+        (("crontab", folder, "--zone", "Mars/Base"), "Mars/Base"),
+        (("crontab", "--host", "--zone", "UTC"), "--host takes the zone of this machine"),
+    ):
+        result = await run(*arguments)
+        assert result.exit_code == 2
+        assert why in result.stderr
+
+
 async def test_jobs_are_applied_at_once_if_asked(tmp_path: Path) -> None:
     file = tmp_path / "jobs.json"
     file.write_text(json.dumps(GUIDE))
