@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help kubernetes setup setup-tests run test test-style test-cells test-units test-compiled \
   nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-console bench-flood bench-keeping bench-launches bench-memory bench-overload \
-  bench-reconnect bench-scrape bench-tasks bench-web deb docs image install install-files lock package-test proto sbom screenshots sdist sizes soak-tasks wheel clean
+  bench-reconnect bench-scrape bench-tasks bench-killed bench-web deb docs image install install-files lock package-test proto sbom screenshots sdist sizes soak-tasks wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -161,6 +161,9 @@ bench-scrape: setup-tests ## what it costs the replicas that Prometheus scrapes 
 
 bench-tasks: setup-tests ## tasks from programs: rate, time, cost; PEERS=1: beside PostgreSQL and Celery
 	$(BIN)/python -m $(if $(PEERS),bench.tasks_peers --readme,bench.tasks)
+
+bench-killed: setup-tests ## which share of submits a cell takes whose leader is killed every 15 s
+	$(BIN)/python -m bench.tasks_killed
 
 bench-far: setup-tests ## ten million tasks on disk: TASKS=9900000, MEMORY=1 TASKS=999000, or RESTORE=1
 	$(BIN)/python -m bench.far_tasks $(if $(TASKS),--tasks $(TASKS)) \

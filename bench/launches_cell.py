@@ -21,6 +21,7 @@ from cron.api.client import Client
 from cron.api.jobs import ApplyRequest, SourceFile
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
+from cron.dev.child import Child
 from cron.dev.files import EXECUTOR, Ports, taken, write_cell
 from cron.errors import OutcomeUnknown, Unavailable
 from cron.parent import PARENT_VARIABLE
@@ -86,6 +87,7 @@ class Running(msgspec.Struct):
     executors: list[int]
     workers: list[int]
     servers: list[str] = []
+    children: list[Child] = []
 
     @property
     def pids(self) -> list[int]:
@@ -159,7 +161,9 @@ def running_cell(folder: Path, shape: Shape) -> Iterator[Running]:
             replicas = {c.member.id: c.pid for c in cell.children if c not in hosts}
             executors = [host.pid for host in hosts]
             pids = [one.pid for one in workers]
-            running = Running(client, folder, replicas, executors, pids, ports.servers)
+            running = Running(
+                client, folder, replicas, executors, pids, ports.servers, cell.children
+            )
             await_ready(client, shape)
             yield running
     finally:

@@ -129,8 +129,10 @@ class HistoryCursor(Request, frozen=True, kw_only=True):
 
 def cursor_at(view: LaunchView) -> HistoryCursor:
     """Return the place of a launch in a list."""
+    # A task that ended before its time is listed by its end.
+    is_early = 0 < view.last_s < view.scheduled_s
     return HistoryCursor(
-        scheduled_s=view.scheduled_s,
+        scheduled_s=view.last_s if is_early else view.scheduled_s,
         attempt=view.attempt,
         ended_index=view.ended_index,
         launch=view.launch,

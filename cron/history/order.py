@@ -66,10 +66,12 @@ class Match(msgspec.Struct, frozen=True):
         """Whether a row matches."""
         if self.is_scheduled and row.trigger:
             return False
-        return self.may_be(row.scheduled_s, newest_s(row), 1 << row.state)
+        first_s, last_s = row.scheduled_s, newest_s(row)
+        return self.may_be(min(first_s, last_s), max(first_s, last_s), 1 << row.state)
 
     def places(self, firsts_s: array[int], lasts_s: array[int], states: Sequence[int]) -> list[int]:
-        """Return the places of the rows that match, of rows in columns."""
+        """Return the places of the rows that match, of rows in columns. Of a row that ended before
+        its time, the last time is the earlier one."""
         since_s, until_s, mask = self.since_s, self.until_s, self.states
         if since_s > until_s:
             return []
@@ -78,20 +80,24 @@ class Match(msgspec.Struct, frozen=True):
             for at, (first_s, last_s, state) in enumerate(
                 zip(firsts_s, lasts_s, states, strict=True)
             )
-            if first_s <= until_s and last_s >= since_s and mask >> state & 1
+            if (first_s <= until_s or last_s <= until_s)
+            and (last_s >= since_s or first_s >= since_s)
+            and mask >> state & 1
         ]
 
 
 def newest_s(row: Row) -> int:
-    """Return the ScheduledTime by which a row is listed: of a range, its last."""
-    return row.last_s if row.kind is _RANGE else row.scheduled_s
+    """Return the time by which a row is listed: its ScheduledTime; of a range the last one; and of
+    a task that ended before its time, such as one that was cancelled, when it ended."""
+    if row.kind is _RANGE or 0 < row.last_s < row.scheduled_s:
+        return row.last_s
+    return row.scheduled_s
 
 
 def listed(row: Row) -> tuple[int, int, int, bool, int]:
     """Return what rows are listed by, the highest first: within an entry, one stream stands after
     the other."""
-    newest = row.last_s if row.kind is _RANGE else row.scheduled_s
-    return newest, row.attempt, row.ended_index, row.state in FAILURES, row.number
+    return newest_s(row), row.attempt, row.ended_index, row.state in FAILURES, row.number
 
 
 def log_order(row: Row) -> tuple[int, int, int]:
@@ -119,14 +125,15 @@ AT_ONCE: Final = 64
 """Instants of a range that are found in one go, while the newest of many ranges are looked for."""
 
 Place = tuple[int, int, int, int, int, str, int]
-"""What rows are listed by, the highest first: scheduled_s, attempt, ended_index, stream, number,
-job, trigger. No two rows of a list share it."""
+"""What rows are listed by, the highest first: scheduled_s (or when it ended, if that was earlier),
+attempt, ended_index, stream, number, job, trigger. No two rows of a list share it."""
 
 
 def place_of(row: Row) -> Place:
     """Return the place of a row in a list."""
+    at_s = row.scheduled_s if row.kind is _RANGE else newest_s(row)
     return (
-        row.scheduled_s, row.attempt, row.ended_index, stream_of(row), row.number, row.job,
+        at_s, row.attempt, row.ended_index, stream_of(row), row.number, row.job,
         row.trigger,
     )  # fmt: skip
 

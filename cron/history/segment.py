@@ -139,11 +139,13 @@ def sections_of(tail: Tail) -> list[bytes]:
             for at in range(first, last)
         ]
         blocks.append(source.block(runs, mine))
+        # Of a row that ended before its time, the last time is the earlier one.
+        times = [*picked(firsts_s, mine), *picked(lasts_s, mine)]
         index.blocks.append(
             _BlockIndex(
                 begin,
-                min(picked(firsts_s, mine)),
-                max(picked(lasts_s, mine)),
+                min(times),
+                max(times),
                 sum(1 << state for state in {*picked(states, mine)}),
             )
         )
@@ -207,7 +209,8 @@ def check_sections(record: SegmentRecord, sections: Sections) -> bytes:
 
 class _Listed(msgspec.Struct):
     """Rows of one state, newest last: their last ScheduledTimes, how long each lasts, and their
-    places."""
+    places. One that ended before its time has the time of its end as its last, and lasts less than
+    nothing."""
 
     lasts_s: array[int]
     lasting_s: array[int]
@@ -218,16 +221,18 @@ class _Listed(msgspec.Struct):
         newest first. `wanted` has a byte for each place, 0 for rows that do not count; empty for
         all."""
         lasts_s, lasting_s = self.lasts_s, self.lasting_s
-        begin, end = bisect_left(lasts_s, match.since_s), len(lasts_s)
+        is_early = min(lasting_s, default=0) < 0  # of those that ended before their time
+        begin, end = 0 if is_early else bisect_left(lasts_s, match.since_s), len(lasts_s)
         if not any(lasting_s):
             end = bisect_right(lasts_s, match.until_s)
         if match.since_s > match.until_s:
             begin = end
         found: list[int] = []
         for at in range(end - 1, begin - 1, -1):
-            if lasts_s[at] - lasting_s[at] <= match.until_s and (
-                not wanted or wanted[self.places[at]]
-            ):
+            last_s, first_s = lasts_s[at], lasts_s[at] - lasting_s[at]
+            if is_early and max(first_s, last_s) < match.since_s:
+                continue
+            if min(first_s, last_s) <= match.until_s and (not wanted or wanted[self.places[at]]):
                 found.append(at)
                 if len(found) == limit:
                     break

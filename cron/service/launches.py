@@ -28,7 +28,7 @@ from cron.errors import (
     NotNow,
     UnknownLaunch,
 )
-from cron.history.order import Place, Query, expand, newest_first, place_of
+from cron.history.order import Place, Query, expand, newest_first, newest_s, place_of
 from cron.history.store import RowStore
 from cron.history.story import memory_of
 from cron.job import Schedule
@@ -408,7 +408,7 @@ def _open_rows(
 
 def _end_place(row: Row) -> Place:
     """The place of a row; of a range that of its last instant."""
-    return (max(row.scheduled_s, row.last_s), *place_of(row)[1:])
+    return (newest_s(row), *place_of(row)[1:])
 
 
 def _is_below(place: Place, floor: Place) -> bool:

@@ -95,7 +95,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: Reason
     ended_index: int
     ended_at_ms: int
-    last_s: int = 0
+    last_s: int = 0  # of a task that ended before its time: when it ended, by which it is listed
     count: int = 1
     local_min: int = -1
     begun_index: int = 0

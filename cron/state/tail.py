@@ -132,6 +132,8 @@ class Tail:
         if isinstance(item, Row):
             first_s = item.scheduled_s
             last_s = item.last_s if item.kind is _RANGE else first_s
+            if 0 < item.last_s < first_s:  # it ended before its time
+                first_s = item.last_s
         else:
             rows = len(item)
             if isinstance(item.scheduled_s, int):

@@ -55,6 +55,8 @@ DUE: Final = LaunchState.DUE
 LOST: Final = LaunchState.LOST
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 DIGEST_BYTES: Final = 16
+EARLY_FORMAT: Final = 12
+"""The format from which the row of a task that ended before its time says by which it is listed."""
 _BACKOFF_MS_MAX: Final = 31 * 86_400_000
 _RATE_MAX: Final = 1_000_000
 _ON_LOST_MAX: Final = max(OnLost)
@@ -276,7 +278,9 @@ def give_up_waiting(context: Context, task: t.TaskRecord, end: Part) -> None:
 
 def end_waiting(context: Context, task: t.TaskRecord, end: Part, by: str = "") -> None:
     """End a task that never had a launch; it gets a row of history as a launch would."""
-    scheduled_s = task.at_ms // 1000
+    scheduled_s = listed_s = task.at_ms // 1000
+    if context.state.format >= EARLY_FORMAT:
+        listed_s = min(scheduled_s, context.at_ms // 1000)
     context.record(
         Row(
             kind=RowKind.ENDED,
@@ -289,7 +293,7 @@ def end_waiting(context: Context, task: t.TaskRecord, end: Part, by: str = "") -
             reason=end.reason,
             ended_index=context.index,
             ended_at_ms=context.at_ms,
-            last_s=scheduled_s,
+            last_s=listed_s,
             by=by,
             due_at_ms=task.at_ms,
             note=end.note,

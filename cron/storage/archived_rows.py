@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cron.errors import Conflict, LimitExceeded, StorageAway, Unavailable
-from cron.history.order import Match, Query
+from cron.history.order import Match, Query, newest_s
 from cron.launch_state import LaunchState
 from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.rows import Row
@@ -103,7 +103,7 @@ class _Newest:
     def may_lack(self, record: SegmentRecord) -> bool:
         """Return whether a segment may have wanted rows."""
         is_full = len(self._rows) >= self._limit
-        return not is_full or not self._rows or record.last_s >= self._rows[-1].scheduled_s
+        return not is_full or not self._rows or record.last_s >= newest_s(self._rows[-1])
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add the rows of a segment."""
@@ -146,7 +146,7 @@ def _identity(row: Row) -> tuple[int, int, str, int, int, int]:
 
 def _newest(row: Row) -> tuple[int, int, int]:
     """Return the key by which launches are shown, oldest first."""
-    return (row.scheduled_s, row.attempt, row.ended_index)
+    return (newest_s(row), row.attempt, row.ended_index)
 
 
 def remove_left(data: Path, prefix: str) -> None:
