@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.executor.commands.footprint import footprints
+from launcher.executor.commands.footprint import footprints, tree_bytes
 from launcher.executor.commands.trees import Target, start_ticks
 from tests.unit.spawner_bench import LEDGER, Bench, await_end
 
@@ -130,3 +131,14 @@ def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
         os.waitpid(pid, 0)
         os.close(reading)
         os.close(writing)
+
+
+def test_a_host_without_descriptors_is_not_measured_and_nothing_ends_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_path: str) -> list[str]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr("launcher.executor.commands.footprint.os.listdir", full)
+    assert footprints({Target(NAME, os.getppid(), 1): 1}) == {}
+    assert tree_bytes(os.getpid()) > 0

@@ -101,7 +101,7 @@ class _Look:
         self._adopter = adopter
         self._owners: dict[int, Target | None] = {0: None, 1: None, os.getpid(): None}
         self.seen: dict[int, _Seen] = {}
-        for name in os.listdir("/proc"):
+        for name in _names():
             if name.isdigit() and (fields := stat_of(int(name))):
                 self.seen[int(name)] = _Seen(
                     int(fields[_PARENT]),
@@ -138,6 +138,14 @@ class _Look:
         if one.parent != self._adopter or not self._adopter:
             return None
         return self._by_marks.get(marks_of(Process(pid, one.parent, one.group, one.ticks, True)))
+
+
+def _names() -> list[str]:
+    """Return the names in /proc; none if it cannot be read now. Who looks must not end for that."""
+    try:
+        return os.listdir("/proc")
+    except OSError:
+        return []
 
 
 def _held_bytes(pid: int, resident_bytes: int) -> int:

@@ -35,6 +35,7 @@ last of them names the process that was seen: the place may have another command
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import signal
@@ -232,7 +233,8 @@ class Reaper:
                 excessive.append(target)
         if excessive:
             # Not what was adopted and has no marks (rule 4): it may be of another command.
-            Hunt(excessive, self._ledger, within=os.getpid()).look()
+            with contextlib.suppress(OSError):  # the next look tries again
+                Hunt(excessive, self._ledger, within=os.getpid()).look()
         took_ms = boot_ms() - began_ms
         self._look_ms = began_ms + max(WATCH_MS, WATCH_SHARE * took_ms)
 
