@@ -13,7 +13,7 @@ from launcher.pool.events import Joined, Offered, Reported
 from launcher.protocol import limits
 from launcher.protocol.reading import BadMessage, parse_hello, parse_offers, parse_reports
 from launcher.protocol.reports import GroupOffer
-from launcher.protocol.status import Reason
+from launcher.protocol.status import Limiting, Reason
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import CELL, LEDGER, hello, reports, rigged, said
 
@@ -173,3 +173,18 @@ def test_the_pool_takes_all_that_an_executor_may_say_of_its_workers() -> None:
     assert executor_limits.WORKERS_MAX <= limits.GROUPS_MAX
     assert executor_limits.RUNNING_TOLD_MAX <= limits.SLOTS_MAX
     assert executor_limits.GROUP_SLOTS_MAX <= limits.SLOTS_MAX
+
+
+def test_how_many_run_at_once_and_how_memory_is_held_may_be_left_out() -> None:
+    older, newer = offer(), offer("web", handlers=("b",))
+    newer.at_once, newer.memory_limiting = 4, Limiting.WATCHED
+    found = parse_offers(offers(older, newer))
+    assert [(one.at_once, one.running_max, one.memory_limiting) for one in found] == [
+        (0, 16, Limiting.UNKNOWN),
+        (4, 4, Limiting.WATCHED),
+    ]
+    newer.memory_limiting = 77
+    assert parse_offers(offers(newer))[0].memory_limiting is Limiting.UNKNOWN
+    newer.at_once = newer.slots + 1
+    with pytest.raises(BadMessage, match="at_once"):
+        parse_offers(offers(newer))
