@@ -75,12 +75,14 @@ class Channel(msgspec.Struct, frozen=True, array_like=True):
 
 class Rule(msgspec.Struct, frozen=True, array_like=True):
     """A rule of alerts. `subjects` are patterns of full names of jobs, or of queues for kinds about
-    queues; none is all. `to` are names of channels."""
+    queues; none is all. `to` are names of channels, which are told again after each `remind_s`
+    while an alert is open; 0: never."""
 
     name: str
     condition: Condition
     subjects: tuple[str, ...] = ()
     to: tuple[str, ...] = ()
+    remind_s: int = 0
 
 
 class AlertFile(msgspec.Struct, frozen=True):
@@ -91,9 +93,11 @@ class AlertFile(msgspec.Struct, frozen=True):
 
 
 class JobAlerts(msgspec.Struct, frozen=True, array_like=True):
-    """The alert options of one job in a crontab: conditions, the channels that get the alerts, and
-    the mail addresses that get the output of its launches (`MAILTO`)."""
+    """The alert options of one job in a crontab: conditions, the channels that get the alerts, the
+    mail addresses that get the output of its launches (`MAILTO`), and after how long the channels
+    are told again."""
 
     conditions: tuple[Condition, ...] = ()
     to: tuple[str, ...] = ()
     mail_to: tuple[str, ...] = ()
+    remind_s: int = 0

@@ -232,6 +232,8 @@ CONDITIONS_MAX: Final = 10
 ALERT_LAUNCHES_MAX: Final = 60
 """Newest launches of a job whose ends a rule may count: one bit each."""
 ALERT_AFTER_S_MAX: Final = 366 * 86_400
+REMIND_S_MIN: Final = 300
+"""The least time between two reminders of one rule: each is a delivery to each of its channels."""
 """The longest time that a condition of an alert may name."""
 MUTES_MAX: Final = 1_000
 """Mutes of alerts: each open alert is compared with each of them."""

@@ -79,13 +79,15 @@ class MuteView(View, frozen=True, kw_only=True):
 
 
 class RuleView(View, frozen=True, kw_only=True):
-    """A rule of the cell; no `subjects` are all jobs."""
+    """A rule of the cell; no `subjects` are all jobs. After each `remind_s` the channels are told
+    again while an alert is open, 0: never."""
 
     name: str
     when: str = ""
     subjects: list[str] = []
     to: list[str] = []
     since_ms: int = 0
+    remind_s: int = 0
 
 
 class ChannelView(View, frozen=True, kw_only=True):

@@ -106,11 +106,12 @@ MUTES: Final = render.Listing[MuteView](
     nothing="nothing is muted",
 )
 RULES: Final = render.Listing[RuleView](
-    lambda view: render.row_of(view, "name when subjects to"),
-    "rule=name when of to",
+    lambda view: render.row_of(view, "name when subjects to remind_s?"),
+    "rule=name when of to again?",
     {
         "of": lambda view: ", ".join(map(short_job_name, view.subjects)) or "all",
         "to": lambda view: ", ".join(view.to),
+        "again": lambda view: f"each {show_length(view.remind_s * 1000)}" if view.remind_s else "",
     },
     nothing="there are no rules",
 )

@@ -22,13 +22,13 @@ from typing import Any, Final, NamedTuple
 
 from cron import limits
 from cron.alert_rules import AlertFile, AlertKind, Channel, ChannelKind, Rule
-from cron.crontab.conditions import OF_JOBS, parse_condition
+from cron.crontab.conditions import OF_JOBS, parse_condition, parse_remind
 from cron.crontab.jobfile import find_excess
 from cron.errors import CrontabError, InvalidInput, Problem, ScheduleError
 from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX
 
 CHANNEL_KEYS: Final = ("name", "kind", "to")
-RULE_KEYS: Final = ("name", "when", "jobs", "queues", "to")
+RULE_KEYS: Final = ("name", "when", "jobs", "queues", "to", "remind")
 _KEYS: Final = {"channel": CHANNEL_KEYS, "rule": RULE_KEYS}
 _MOST: Final = {"channel": limits.CHANNELS_MAX, "rule": limits.RULES_MAX}
 _KINDS: Final = {kind.label: kind for kind in ChannelKind}
@@ -210,7 +210,16 @@ def _rule(values: Mapping[str, Any], channels: Mapping[str, Channel]) -> Rule:
     to = _texts(values, "to", limits.RULE_CHANNELS_MAX, 'to = ["ops"]')
     for one in to:
         _check_channel(one, channels)
-    return Rule(name, condition, subjects, to)
+    return Rule(name, condition, subjects, to, _remind_s(values))
+
+
+def _remind_s(values: Mapping[str, Any]) -> int:
+    if "remind" not in values:
+        return 0
+    try:
+        return parse_remind(_text(values, "remind", "1h"))
+    except ScheduleError as error:
+        raise _Wrong("remind", str(error), error.hint) from error
 
 
 def _check_channel(name: str, channels: Mapping[str, Channel]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from cron.alert_rules import AlertKind, Condition
 from cron.calendar.duration import format_duration, parse_duration
 from cron.errors import InvalidInput
-from cron.limits import ALERT_AFTER_S_MAX, ALERT_LAUNCHES_MAX, CONDITIONS_MAX
+from cron.limits import ALERT_AFTER_S_MAX, ALERT_LAUNCHES_MAX, CONDITIONS_MAX, REMIND_S_MIN
 
 _NUMBERS: Final = re.compile(r"([0-9]{1,3})(?:/([0-9]{1,3}))?", re.ASCII)
 _PERCENT: Final = re.compile(r"([0-9]{1,3})%", re.ASCII)
@@ -92,6 +92,15 @@ def parse_conditions(text: str) -> tuple[Condition, ...]:
         if one in found[:place]:
             raise InvalidInput(f"alert {condition_text(one)} is written twice", "remove one")
     return found
+
+
+def parse_remind(text: str) -> int:
+    """Return after how many seconds people are told again, of a text such as `1h`.
+
+    Raises:
+        ScheduleError: it is no length of time, or too short or too long a one.
+    """
+    return parse_duration(text, what="remind", least_s=REMIND_S_MIN, most_s=ALERT_AFTER_S_MAX)
 
 
 def condition_text(condition: Condition) -> str:

@@ -54,6 +54,8 @@ def check_together(policies: Policies, problems: Problems) -> None:
         other = "to=ops, a channel of alerts.toml" if key == "alert" else "alert=failed:2"
         what = "does not say who is told" if key == "alert" else "does not say of what"
         error(key, f"{key} {what}", f"write {other}")
+    if "remind" in given and "alert" not in given:
+        error("remind", "remind does not say of what", "write alert=failed:2, or remove it")
     _check_values(policies, problems)
 
 

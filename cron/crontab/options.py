@@ -17,7 +17,7 @@ from cron.access import USER_RULE
 from cron.alert_rules import Condition, JobAlerts
 from cron.calendar.duration import parse_duration
 from cron.crontab.bounds import parse_calendar, parse_moment
-from cron.crontab.conditions import OF_JOBS, parse_conditions
+from cron.crontab.conditions import OF_JOBS, parse_conditions, parse_remind
 from cron.crontab.environment import GIVEN, OVERRIDDEN
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
@@ -397,6 +397,10 @@ def _alert(_: str, text: str) -> tuple[Condition, ...]:
     return found
 
 
+def _remind_s(_: str, text: str) -> int:
+    return parse_remind(text)
+
+
 def _channels(key: str, text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(map(str.strip, text.split(","))))
     if wrong := next((name for name in names if not _CHANNEL.fullmatch(name)), None):
@@ -473,6 +477,7 @@ KNOWN: Final[dict[str, Known]] = {
     "metrics": Known(Job, "metrics", _yes_or_no),
     "alert": Known(JobAlerts, "conditions", _alert),
     "to": Known(JobAlerts, "to", _channels),
+    "remind": Known(JobAlerts, "remind_s", _remind_s),
     "start": Known(Bounds, "start_s", parse_moment),
     "end": Known(Bounds, "end_s", parse_moment),
     "calendar": Known(Bounds, "calendar", parse_calendar),

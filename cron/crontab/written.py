@@ -77,9 +77,13 @@ def _keys(job: Job) -> Iterator[tuple[str, Any]]:
     yield "cpu", f"{work.cpu_milli // 1000}.{work.cpu_milli % 1000:03}" if work.cpu_milli else None
     yield "memory", _memory(work.memory_bytes)
     yield "metrics", True if job.metrics else None
-    alerts = job.alerts or JobAlerts()
+    yield from _alerts(job.alerts or JobAlerts())
+
+
+def _alerts(alerts: JobAlerts) -> Iterator[tuple[str, Any]]:
     yield "alert", ",".join(map(condition_text, alerts.conditions)) or None
     yield "to", ",".join(alerts.to) or None
+    yield "remind", format_duration(alerts.remind_s) if alerts.remind_s else None
 
 
 def _payload(payload: bytes) -> Iterator[tuple[str, Any]]:

@@ -59,7 +59,7 @@ from cron.scheduler.plan import View, plan
 from cron.scheduler.policy import FAILOVER_MS
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
-from cron.state.alerts import RaiseAlerts, ResolveAlerts, SendAlerts
+from cron.state.alerts import RaiseAlerts, RemindAlerts, ResolveAlerts, SendAlerts
 from cron.state.codec import encode_entry
 from cron.state.formats import known_in
 from cron.state.launches import RESULTS
@@ -85,7 +85,7 @@ JUMP_MS = 2_000
 """A wall clock that moves by so much more or less than time passes was set."""
 WATERMARKS_MS = 30_000
 """How often the leader raises the watermarks of executors."""
-_ALERTS = (RaiseAlerts, ResolveAlerts, SendAlerts)
+_ALERTS = (RaiseAlerts, ResolveAlerts, SendAlerts, RemindAlerts)
 RETRY_S = 0.2
 """Rest between a term that failed and the next try, while the log still says that we lead."""
 

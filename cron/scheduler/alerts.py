@@ -28,6 +28,7 @@ from cron.state.launch_row import LaunchRow
 from cron.state.letters import count_of
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import DropDead, Redrive
+from cron.state.reminding import due_ms, to_tell
 from cron.state.state import JobRecord, State
 from launcher.protocol.names import LaunchName
 
@@ -42,7 +43,9 @@ RUNNING_LOOK_MS: Final = 2_000
 """How often all open batches are looked at, if a rule is about long runs."""
 DEAD_LOOK_MS: Final = 10_000
 """How often dead letters of queues are counted, if a rule is about them."""
-AlertCommand: TypeAlias = a.RaiseAlerts | a.ResolveAlerts | a.SendAlerts
+REMIND_LOOK_MS: Final = 10_000
+"""How often a reminder is proposed that did not come about, such as of what is muted."""
+AlertCommand: TypeAlias = a.RaiseAlerts | a.ResolveAlerts | a.SendAlerts | a.RemindAlerts
 _TIMED: Final = (AlertKind.LATE, AlertKind.RUNNING, AlertKind.NO_SUCCESS)
 _LATE, _RUNNING, _SUCCESS = _TIMED
 _EVERYTHING: Final = (a.ApplyAlerts, c.RaiseFormat, c.ResetClock, c.ResetHorizons, c.Resolve)
@@ -79,6 +82,8 @@ class AlertIndex:
         self._look_ms = self._dead_ms = self._running_ms = 0
         self._dead: dict[str, int] = {}  # dead letters by queue
         self._was_full = False
+        self._reminders: list[a.RemindLine] = []
+        self._reminded_ms: dict[str, int] = {}  # by rule: when it is looked at again
         self._raised: dict[str, dict[str, a.Evidence]] = {}  # by the plan
         self._resolved: dict[str, dict[str, None]] = {}
         self._start()
@@ -285,6 +290,7 @@ class AlertIndex:
             count = ends.bit_count()
             if count < condition.count:
                 return None
+            count = count if condition.of else max(count, marks.failures)
             return a.Evidence(count, marks.since_ms, marks.launches)
         if condition.kind is AlertKind.MISSED:
             if not marks.missed:
@@ -413,6 +419,7 @@ class AlertIndex:
             self._running_ms = now_ms + RUNNING_LOOK_MS
             self._look_at_running(now_ms)
         self._look_at_open(now_ms)
+        self._find_reminders(now_ms)
 
     def _look_at_running(self, now_ms: int) -> None:
         """Note the jobs to look at of which a launch runs for long."""
@@ -510,7 +517,35 @@ class AlertIndex:
         )
         if pending:
             commands.append(a.SendAlerts(pending, cell))
+        if self._reminders:
+            commands.append(a.RemindAlerts(tuple(self._reminders), cell))
+            self._reminders = []
         return commands
+
+    def _find_reminders(self, now_ms: int) -> None:
+        """Note the rules of whose open alerts people are to be reminded."""
+        alerts = self._state.alerts
+        self._reminded_ms = {
+            name: at_ms for name, at_ms in self._reminded_ms.items() if name in alerts.open
+        }
+        for name in alerts.open:
+            rule = alerts.rule(name)
+            at_ms = due_ms(alerts, rule) if rule is not None else None
+            if rule is None or at_ms is None or now_ms < max(at_ms, self._reminded_ms.get(name, 0)):
+                continue
+            self._reminded_ms[name] = now_ms + REMIND_LOOK_MS
+            told = to_tell(alerts, rule, alerts.muted(now_ms))
+            if told:
+                subject, alert = told[0]
+                evidence = self._found_now(rule, subject, now_ms) or alert.evidence
+                self._reminders.append(a.RemindLine(name, subject, evidence))
+
+    def _found_now(self, rule: Rule, subject: str, now_ms: int) -> a.Evidence | None:
+        """Return what a rule about jobs finds of one now, None if it cannot be told here."""
+        record = self._state.jobs.get(subject)
+        if record is None or record.job is None or not a.is_of_jobs(rule.condition.kind):
+            return None
+        return self._found_of(record, rule, now_ms)
 
     def _raisable(self, now_ms: int) -> dict[str, list[str]]:
         """Return what was found to fire, without alerts that are open and muted, and without new

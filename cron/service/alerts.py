@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from cron.access import CELL, covers, names_within
-from cron.alert_rules import AlertFile, Channel, ChannelKind, Rule
+from cron.alert_rules import AlertFile, AlertKind, Channel, ChannelKind, Rule
 from cron.api.alerts import (
     FIRING_MAX,
     AlertChange,
@@ -28,6 +28,7 @@ from cron.api.alerts import (
     UnmuteRequest,
 )
 from cron.api.jobs import ApplyRequest, SourceFile
+from cron.calendar.duration import format_duration
 from cron.crontab.alert_file import parse_alert_file
 from cron.crontab.conditions import condition_text
 from cron.errors import (
@@ -43,6 +44,7 @@ from cron.service.alert_deliveries import FIRING, RESOLVED, Deliveries
 from cron.service.replica import Replica
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
+from cron.state.state import State
 from launcher.protocol.names import TASK_MARK
 
 _HEARTBEAT: Final = """\
@@ -68,7 +70,7 @@ async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
     closed = [one for one in reversed(alerts.closed) if shows(one.subject)]
     return AlertsReport(
         firing=[
-            _of_open(alerts, rule, subject, told, is_muted=is_muted(subject))
+            _of_open(replica.state, rule, subject, told, now_ms, is_muted=is_muted(subject))
             for _, rule, subject in firing[:FIRING_MAX]
         ],
         closed=[_of_closed(alerts, one, told) for one in closed[: query.limit]],
@@ -118,9 +120,11 @@ def _shown(query: AlertsQuery) -> Callable[[str], bool]:
 
 
 def _of_open(
-    alerts: a.AlertState, rule: str, subject: str, told: Deliveries, *, is_muted: bool
+    state: State, rule: str, subject: str, told: Deliveries, now_ms: int, *, is_muted: bool
 ) -> AlertView:
+    alerts = state.alerts
     one = alerts.open[rule][subject]
+    evidence = _newest(state, rule, subject, one.evidence, now_ms)
     return AlertView(
         number=one.number,
         rule=rule,
@@ -128,13 +132,36 @@ def _of_open(
         subject=subject,
         state=FIRING,
         since_ms=one.since_ms,
-        value=one.evidence.value,
-        evidence_ms=one.evidence.since_ms,
-        launches=list(one.evidence.launches),
+        value=evidence.value,
+        evidence_ms=evidence.since_ms,
+        launches=list(evidence.launches),
         is_told=one.is_told,
         is_muted=is_muted,
         deliveries=told.of(rule, one.number, subject, FIRING) if one.is_told else [],
     )
+
+
+def _newest(
+    state: State, rule_name: str, subject: str, found: a.Evidence, now_ms: int
+) -> a.Evidence:
+    """Return what a rule finds of an open alert by now, where that is a number that grows. The
+    alert itself has what it was when people were told last."""
+    rule, record = state.alerts.rule(rule_name), state.jobs.get(subject)
+    condition = rule.condition if rule is not None else None
+    marks = (record.marks if record is not None else None) or a.NO_MARKS
+    value = found.value
+    if condition is None or record is None:
+        return found
+    if condition.kind is AlertKind.NO_SUCCESS and found.since_ms:
+        value = (now_ms - found.since_ms) // 1000
+    elif condition.kind is AlertKind.FAILED and not condition.of:
+        value = marks.failures
+    elif condition.kind is AlertKind.MISSED:
+        value = marks.missed
+    if value <= found.value:
+        return found
+    launches = found.launches if condition.kind is AlertKind.NO_SUCCESS else marks.launches
+    return a.Evidence(value, found.since_ms, launches)
 
 
 def _of_closed(alerts: a.AlertState, one: a.ClosedAlert, told: Deliveries) -> AlertView:
@@ -172,6 +199,7 @@ def _of_rule(alerts: a.AlertState, rule: Rule, subjects: list[str]) -> RuleView:
         subjects=subjects,
         to=list(rule.to),
         since_ms=alerts.rules_since.get(rule.name, 0),
+        remind_s=rule.remind_s,
     )
 
 
@@ -274,7 +302,8 @@ def _channel_text(channel: Channel) -> str:
 
 def _rule_text(rule: Rule) -> str:
     of = f" of {', '.join(rule.subjects)}" if rule.subjects else ""
-    return f"{condition_text(rule.condition)}{of} to {', '.join(rule.to)}"
+    again = f", again after each {format_duration(rule.remind_s)}" if rule.remind_s else ""
+    return f"{condition_text(rule.condition)}{of} to {', '.join(rule.to)}{again}"
 
 
 async def test(replica: Replica, request: TestAlertRequest) -> TestAlertReport:

@@ -25,6 +25,7 @@ from cron.api.jobs import (
     ResumeRequest,
 )
 from cron.api.launches import LaunchView
+from cron.calendar.duration import format_duration
 from cron.calendar.schedule import next_times, unreadable
 from cron.clock import Clock
 from cron.crontab.bounds import calendar_text
@@ -96,7 +97,8 @@ def of_job(
 def alert_texts(alerts: JobAlerts) -> list[str]:
     """Return the options of alerts of one job as people read them."""
     to = f" to {', '.join(alerts.to)}" if alerts.to else ""
-    texts = [f"{condition_text(one)}{to}" for one in alerts.conditions]
+    again = f", again after each {format_duration(alerts.remind_s)}" if alerts.remind_s else ""
+    texts = [f"{condition_text(one)}{to}{again}" for one in alerts.conditions]
     return [*texts, *(f"output to {one}" for one in alerts.mail_to)]
 
 

@@ -21,6 +21,7 @@ from cron.limits import (
     CHANNELS_MAX,
     MUTES_MAX,
     NOTE_CHARS_MAX,
+    REMIND_S_MIN,
     RULE_CHANNELS_MAX,
     RULE_SUBJECTS_MAX,
     RULES_MAX,
@@ -40,7 +41,6 @@ PATTERN_CHARS_MAX: Final = 2 * NAME_PART_CHARS_MAX + 1
 _WORD: Final = re.compile(WORD_RULE, re.ASCII)
 _SUBJECT: Final = re.compile(r"[!-.0-~]+/[!-.0-~]+", re.ASCII)
 _SUBJECT_CHARS_MAX: Final = 4 * NAME_PART_CHARS_MAX
-_LAUNCH_CHARS_MAX: Final = 512
 
 
 # ---- what people say
@@ -124,6 +124,7 @@ def _is_rule(rule: Rule) -> bool:
         and len(rule.subjects) <= RULE_SUBJECTS_MAX
         and all(map(_is_pattern, rule.subjects))
         and len(rule.to) <= RULE_CHANNELS_MAX
+        and (rule.remind_s == 0 or REMIND_S_MIN <= rule.remind_s <= ALERT_AFTER_S_MAX)
     )
 
 
@@ -193,7 +194,7 @@ def raise_alerts(context: Context, command: a.RaiseAlerts) -> Result:
             if alert.is_told:
                 fresh.append((subject, alert))
         if rule is not None and fresh:
-            tell(context, rule, _gathered(fresh), command.cell, is_firing=True)
+            tell(context, rule, a.gathered(fresh), command.cell, is_firing=True)
     return Result(ACCEPTED, tuple(items))
 
 
@@ -217,10 +218,10 @@ def _opened(
     number, since_ms = alerts.numbers, context.at_ms
     if known is not None:
         number, since_ms = known.number, known.since_ms
-    launches = tuple(name[:_LAUNCH_CHARS_MAX] for name in evidence.launches[: a.EVIDENCE_LAUNCHES])
-    bounded_ms = min(max(evidence.since_ms, 0), SCHEDULED_S_MAX * 1000)
-    bounded = a.Evidence(evidence.value, bounded_ms, launches)
-    alert = a.OpenAlert(number, since_ms, bounded, not is_muted)
+        if rule.remind_s:  # people hear of it now, and again in so long
+            count = alerts.reminded[rule.name].count if rule.name in alerts.reminded else 0
+            alerts.reminded[rule.name] = a.Reminded(context.at_ms, count)
+    alert = a.OpenAlert(number, since_ms, a.bounded(evidence), not is_muted)
     alerts.open.setdefault(rule.name, mine)[subject] = alert
     return alert
 
@@ -232,13 +233,8 @@ def _may_fire(state: State, rule: Rule, subject: str) -> bool:
     if rule.name in state.alerts.rules:
         return True
     own = state.alerts.own.get(subject)
-    return own is not None and rule.condition in own.conditions and rule.to == own.to
-
-
-def _gathered(some: list[tuple[str, a.OpenAlert]]) -> a.Gathered:
-    first = some[0][1]
-    names = tuple(subject for subject, _ in some[: a.TOLD_NAMES_MAX])
-    return a.Gathered(first.number, len(some), names, first.since_ms, first.evidence)
+    same = own is not None and (rule.to, rule.remind_s) == (own.to, own.remind_s)
+    return own is not None and same and rule.condition in own.conditions
 
 
 def resolve_alerts(context: Context, command: a.ResolveAlerts) -> Result:
@@ -264,9 +260,10 @@ def _resolve(context: Context, line: a.ResolveLine, cell: str, by: str = "") -> 
             told.append((subject, alert))
     if not mine:
         alerts.open.pop(line.rule, None)
+        alerts.reminded.pop(line.rule, None)
     rule = alerts.rule(line.rule)
     if rule is not None and told:
-        tell(context, rule, _gathered(told), cell, is_firing=False)
+        tell(context, rule, a.gathered(told), cell, is_firing=False)
     return items
 
 

@@ -20,7 +20,7 @@ import msgspec
 from cron.alert_rules import AlertKind, Channel, ChannelKind, Condition, JobAlerts, Rule
 from cron.crontab.conditions import condition_text, parse_condition
 from cron.errors import CronError
-from launcher.protocol.names import CELL_TENANT, TASK_MARK
+from launcher.protocol.names import CELL_TENANT, SCHEDULED_S_MAX, TASK_MARK
 
 SELF: Final = CELL_TENANT
 """The tenant of the cell's own queues and subjects."""
@@ -34,6 +34,9 @@ within it are gathered and sent in the next delivery."""
 EVIDENCE_LAUNCHES: Final = 3
 """Launches that an alert names, the newest ones."""
 _TO: Final = " to="
+_REMIND: Final = " remind="
+_SECONDS: Final = re.compile(r"[1-9][0-9]{0,8}s", re.ASCII)
+_LAUNCH_CHARS_MAX: Final = 512
 
 
 class Marks(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -43,7 +46,8 @@ class Marks(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `missed` counts the instants without a launch since the newest one that ran. `late_ms` is how
     late the newest launch began that began later than a rule allows. `success_ms` is when a launch
     succeeded last, for rules about that. `since_ms` is when the failures or misses began, and
-    `launches` are the newest of these.
+    `launches` are the newest of these. `failures` counts the launches that failed since the last
+    success, also beyond the bits (from format 12 on, 0 before).
     """
 
     failed: int = 0
@@ -52,6 +56,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True, gc=False):
     success_ms: int = 0
     since_ms: int = 0
     launches: tuple[str, ...] = ()
+    failures: int = 0
 
     @property
     def is_marked(self) -> bool:
@@ -126,6 +131,13 @@ class Gathered(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return msgspec.structs.replace(self, count=count, subjects=kept) if count else None
 
 
+class Reminded(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """When people were reminded of the open alerts of a rule last, and how often by now."""
+
+    at_ms: int
+    count: int = 1
+
+
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The deliveries of one rule to one channel: the time of the last one, the key of the newest
     task that reports firing alerts, and the alerts gathered for the next delivery."""
@@ -179,6 +191,7 @@ class AlertState(msgspec.Struct, array_like=True, dict=True):
     closed: list[ClosedAlert] = []
     closed_count: int = 0
     outgoing: dict[str, dict[str, Outgoing]] = {}
+    reminded: dict[str, Reminded] = {}  # by rule, while one of its alerts is open
 
     def __post_init__(self) -> None:
         self.open_of = Counter(subject for mine in self.open.values() for subject in mine)
@@ -249,7 +262,7 @@ class AlertState(msgspec.Struct, array_like=True, dict=True):
         rules = [rule for rule, matches in self._matchers if matches(name)]
         own = self.own.get(name)
         if own is not None:
-            rules += [own_rule(condition, own.to) for condition in own.conditions]
+            rules += [own_rule(one, own.to, own.remind_s) for one in own.conditions]
         if not rules:
             return _NO_WATCH
         kinds = 0
@@ -277,6 +290,9 @@ class AlertState(msgspec.Struct, array_like=True, dict=True):
                 until_ms = moved(one.until_ms)
                 self.mutes[number] = msgspec.structs.replace(one, since_ms=to_ms, until_ms=until_ms)
         self.rules_since = {name: min(at_ms, to_ms) for name, at_ms in self.rules_since.items()}
+        for name, reminded in self.reminded.items():
+            at_ms = min(reminded.at_ms, to_ms)
+            self.reminded[name] = msgspec.structs.replace(reminded, at_ms=at_ms)
         for mine in self.outgoing.values():
             for channel, out in mine.items():
                 sent_ms = min(out.sent_ms, to_ms)
@@ -313,10 +329,13 @@ def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 @lru_cache(maxsize=4096)
-def own_rule(condition: Condition, to: tuple[str, ...]) -> Rule:
+def own_rule(condition: Condition, to: tuple[str, ...], remind_s: int = 0) -> Rule:
     """Return the rule that the option `alert` of a job makes. All jobs with the same option share
     it, so that they are told of together."""
-    return Rule(f"{condition_text(condition)}{_TO}{','.join(to)}", condition, (), to)
+    again = f"{_REMIND}{remind_s}s" if remind_s else ""
+    return Rule(
+        f"{condition_text(condition)}{_TO}{','.join(to)}{again}", condition, (), to, remind_s
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -325,12 +344,28 @@ def rule_of_name(name: str) -> Rule | None:
     text, mark, to = name.partition(_TO)
     if not mark:
         return None
+    to, _, again = to.partition(_REMIND)
+    remind_s = int(again[:-1]) if _SECONDS.fullmatch(again) else 0
     try:
         condition = parse_condition(text)
     except CronError:
         return None
-    rule = own_rule(condition, tuple(to.split(",")))
+    rule = own_rule(condition, tuple(to.split(",")), remind_s)
     return rule if rule.name == name and is_of_jobs(condition.kind) else None
+
+
+def bounded(evidence: Evidence) -> Evidence:
+    """Return evidence of a command within the bounds of State."""
+    launches = tuple(name[:_LAUNCH_CHARS_MAX] for name in evidence.launches[:EVIDENCE_LAUNCHES])
+    since_ms = min(max(evidence.since_ms, 0), SCHEDULED_S_MAX * 1000)
+    return Evidence(evidence.value, since_ms, launches)
+
+
+def gathered(some: list[tuple[str, OpenAlert]]) -> Gathered:
+    """Return alerts with their subjects as one delivery tells of them."""
+    first = some[0][1]
+    names = tuple(subject for subject, _ in some[:TOLD_NAMES_MAX])
+    return Gathered(first.number, len(some), names, first.since_ms, first.evidence)
 
 
 # ---- commands of people
@@ -410,4 +445,20 @@ class SendAlerts(msgspec.Struct, frozen=True, array_like=True, tag="send-alerts"
     """What was gathered of rules for channels is told now; an item for each (rule, channel)."""
 
     outgoing: tuple[tuple[str, str], ...]
+    cell: str = ""
+
+
+class RemindLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A rule of which people are to be reminded; and what it found of its oldest open alert by
+    now."""
+
+    rule: str
+    subject: str = ""
+    evidence: Evidence = Evidence()
+
+
+class RemindAlerts(msgspec.Struct, frozen=True, array_like=True, tag="remind-alerts"):
+    """What is open is told again; an item for each line."""
+
+    lines: tuple[RemindLine, ...]
     cell: str = ""

@@ -531,6 +531,7 @@ Command: TypeAlias = (
     | alerts.RaiseAlerts
     | alerts.ResolveAlerts
     | alerts.SendAlerts
+    | alerts.RemindAlerts
     | calendars.PutCalendar
     | calendars.RemoveCalendar
 )

@@ -208,8 +208,27 @@ def _removed(context: Context, rule: Rule, subjects: tuple[str, ...]) -> list[st
     ]
 
 
+def tell_again(context: Context, rule: Rule, what: a.Gathered, count: int, cell: str) -> None:
+    """Remind the channels of a rule of what is open, for the `count`th time. A channel that has not
+    got the message before yet is not reminded of it."""
+    alerts = context.state.alerts
+    for name in dict.fromkeys(rule.to):
+        channel = alerts.channels.get(name)
+        if channel is None or channel.kind is ChannelKind.HEARTBEAT:
+            continue
+        out = alerts.outgoing.get(rule.name, {}).get(name, a.Outgoing())
+        before = context.state.tasks.get(f"{a.QUEUE}{TASK_MARK}{out.newest}")
+        if out.newest and before is not None and not before.is_over:
+            continue
+        alert = _alert(context, rule, what, "firing", cell) | {"reminder": count}
+        if _submit(context, channel, alert):
+            newest = _key(alert, channel)
+            _keep(context, rule.name, name, msgspec.structs.replace(out, newest=newest))
+
+
 def _key(alert: dict[str, Any], channel: Channel) -> str:
-    return f"{alert['number']}-{alert['state']}-{channel.name}"
+    again = f".{alert['reminder']}" if "reminder" in alert else ""
+    return f"{alert['number']}-{alert['state']}{again}-{channel.name}"
 
 
 def _submit(

@@ -20,6 +20,7 @@ _GROUPS: Final = "groups of tasks and tasks that follow others"
 _ON_DISK: Final = "tasks on disk"
 _ROLES: Final = "roles and tokens"
 _ALERTS: Final = "alerts"
+_REMINDERS: Final = "reminders of alerts"
 _CALENDARS: Final = "calendars"
 _NOTES: Final = 11
 """The format that brought rows for changes of members and for restored cells."""
@@ -54,6 +55,7 @@ COMMANDS: Final[dict[type[c.Command], Needed]] = {
     alerts.RaiseAlerts: Needed(9, _ALERTS),
     alerts.ResolveAlerts: Needed(9, _ALERTS),
     alerts.SendAlerts: Needed(9, _ALERTS),
+    alerts.RemindAlerts: Needed(12, _REMINDERS),
     access.RevokeCertificates: Needed(10, "revoked certificates"),
     calendars.PutCalendar: Needed(10, _CALENDARS),
     calendars.RemoveCalendar: Needed(10, _CALENDARS),
@@ -89,6 +91,8 @@ def needed(command: c.Command) -> Needed:
     if isinstance(command, tasks.SubmitTasks):
         is_new = any(task.group or task.after or task.after_any for task in command.tasks)
         return Needed(_FIELDS, _GROUPS) if is_new else _EVERYWHERE
+    if isinstance(command, alerts.ApplyAlerts) and any(rule.remind_s for rule in command.rules):
+        return COMMANDS[alerts.RemindAlerts]
     if isinstance(command, access.GrantRole | access.RevokeRole | access.CreateToken):
         # An older replica stops at a role that it does not know.
         is_new = command.role not in TOKEN_ROLES or bool(command.users)
@@ -101,6 +105,8 @@ def needed(command: c.Command) -> Needed:
 
 def _of_job(job: Job) -> Needed | None:
     """Return what a job needs because of its options, None if every release knows them."""
+    if job.alerts is not None and job.alerts.remind_s:
+        return Needed(12, f"remind= of job {job.name}")
     newest = {
         "secret=": bool(job.work.secrets),
         "pause-after=": job.pause_after > 0,

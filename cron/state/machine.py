@@ -37,6 +37,7 @@ from cron.state import (
     pool,
     pooling,
     recovery,
+    reminding,
     revisions,
     spilling,
     tasking,
@@ -147,6 +148,8 @@ def _not_resolved(command: c.Command) -> Result:
         asked = command.names
     elif isinstance(command, alerts.RaiseAlerts | alerts.ResolveAlerts):
         asked = [subject for line in command.lines for subject in line.subjects]
+    elif isinstance(command, alerts.RemindAlerts):
+        asked = command.lines
     elif isinstance(command, alerts.SendAlerts):
         asked = command.outgoing
     elif isinstance(command, tasks.ReadyTasks | chains.ReleaseTasks):
@@ -206,6 +209,7 @@ _LAUNCHING: Final = (
     alerts.RaiseAlerts,
     alerts.ResolveAlerts,
     alerts.SendAlerts,
+    alerts.RemindAlerts,
     alerts.ApplyAlerts,
     alerts.TestAlert,
 )
@@ -271,6 +275,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     alerts.RaiseAlerts: alerting.raise_alerts,
     alerts.ResolveAlerts: alerting.resolve_alerts,
     alerts.SendAlerts: alerting.send_alerts,
+    alerts.RemindAlerts: reminding.remind_alerts,
     calendars.PutCalendar: calendaring.put_calendar,
     calendars.RemoveCalendar: calendaring.remove_calendar,
 }

@@ -37,6 +37,8 @@ MISSED: Final = frozenset(
     }
 )
 """Why an instant has no launch though nobody wanted that."""
+FAILURES_FORMAT: Final = 12
+"""The format of State from which the failures in a row are counted, however many there are."""
 _OF_SUCCESS: Final = 1 << AlertKind.NO_SUCCESS | 1 << AlertKind.LATE
 _OF_MISSED: Final = 1 << AlertKind.MISSED
 _ALL: Final = -1
@@ -154,6 +156,7 @@ def _with_end(
     if is_restored or row.kind is RowKind.AMENDMENT:  # it was counted when it was lost
         return marks
     if row.state in FAILURES:
+        counts = context.state.format >= FAILURES_FORMAT
         is_first = not marks.failed & 1
         return msgspec.structs.replace(
             marks,
@@ -161,6 +164,7 @@ def _with_end(
             missed=0,
             since_ms=context.at_ms if is_first else marks.since_ms,
             launches=_newest(marks, row) if bits else (),
+            failures=_failures(marks) + 1 if bits and counts else 0,
         )
     if row.state is SKIPPED and row.reason in MISSED and watch.has(AlertKind.MISSED):
         return msgspec.structs.replace(
@@ -170,6 +174,12 @@ def _with_end(
             launches=_newest(marks, row),
         )
     return marks
+
+
+def _failures(marks: a.Marks) -> int:
+    """Return how many launches failed in a row: at least as many as the newest bits say, which a
+    State of an older format has."""
+    return max(marks.failures, (~marks.failed & marks.failed + 1).bit_length() - 1)
 
 
 def _newest(marks: a.Marks, row: Row) -> tuple[str, ...]:

@@ -64,7 +64,9 @@ _LABELS: Final = {
 class Alerted(msgspec.Struct, frozen=True, kw_only=True):
     """An alert, as the cell hands it over. `number` is that of the first alert of the delivery,
     `subjects` the first of `count` names, `when` the condition as a rule writes it. `open`
-    counts the alerts of the rule that fire. `removed` are subjects that do not exist any more."""
+    counts the alerts of the rule that fire. `removed` are subjects that do not exist any more.
+    `reminder` is the number of this message among those that tell again of what is open, 0: it is
+    the first one."""
 
     number: int
     state: str
@@ -79,6 +81,7 @@ class Alerted(msgspec.Struct, frozen=True, kw_only=True):
     when: str = ""
     open: int = 0
     removed: list[str] = []
+    reminder: int = 0
 
 
 class Launched(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +116,7 @@ def of_alert(alert: Alerted, console: str = "") -> Note:
     if alert.state == TEST:
         return _of_test(alert, console)
     happened = sentence(alert)
-    mark = "RESOLVED: " if alert.state == RESOLVED else ""
+    mark = "RESOLVED: " if alert.state == RESOLVED else "STILL: " if alert.reminder else ""
     link = link_of(alert, console)
     lines = [_opening(alert, happened), ""]
     rows = [
@@ -177,7 +180,7 @@ def sentence(alert: Alerted) -> str:
     has, is_, runs = ("has", "is", "runs") if is_one else ("have", "are", "run")
     match alert.kind:
         case "failed":
-            return f"{who} failed{_times(value)}"
+            return f"{who} failed{_times(value, alert.evidence.get('failures') if is_one else 0)}"
         case "missed":
             return f"{who} missed a launch"
         case "late":
@@ -235,12 +238,16 @@ def _noun(alert: Alerted) -> str:
     return {"queue-older": "queue", "gate-open": "gate"}.get(alert.kind, "job")
 
 
-def _times(value: str) -> str:
-    """Return ` 2 times in a row` for the number of a rule `failed:2`."""
+def _times(value: str, failures: Any) -> str:
+    """Return ` 2 times in a row` for the number of a rule `failed:2`, or for that of the launches
+    that failed by now, if these are more."""
     count, slash, of = value.partition("/")
     if slash:
         return f" in {count} of its newest {of} launches"
-    return f" {count} times in a row" if count not in ("", "1") else ""
+    number = int(count) if count.isdecimal() else 1
+    if isinstance(failures, int) and failures > number:
+        number = failures
+    return f" {number:,} times in a row" if number > 1 else ""
 
 
 def spelled(value: str) -> str:

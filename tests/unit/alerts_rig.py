@@ -10,6 +10,8 @@ from cron.alert_rules import Channel, ChannelKind, JobAlerts, Rule
 from cron.crontab.conditions import parse_condition, parse_conditions
 from cron.launch_state import LaunchState
 from cron.state import alerts as a
+from cron.state import commands as c
+from cron.state import tasks
 from cron.state.outcome import Verdict
 from tests.unit.state_rig import StateRig, job
 
@@ -44,6 +46,12 @@ class AlertsRig(StateRig):
     def send(self, rule: str, channel: str) -> Verdict:
         return self.item(a.SendAlerts(((rule, channel),), CELL))
 
+    def delivered(self) -> None:
+        """Whoever waits to be told has been told."""
+        for task in list(self.state.tasks.values()):
+            if task.queue == a.QUEUE and not task.is_over:
+                self.append(tasks.CancelTasks((task.name,), "anna"))
+
     @property
     def keys(self) -> list[str]:
         """The keys of the deliveries, in the order in which they were submitted."""
@@ -63,9 +71,9 @@ class AlertsRig(StateRig):
         self.ran(second, number, state=LaunchState.FAILED, exit_code=1)
 
 
-def watched(*rules: Rule, **fields: Any) -> AlertsRig:
+def watched(*rules: Rule, log_format: int = c.FORMAT, **fields: Any) -> AlertsRig:
     """A rig with the job `backup` (number 1), an executor, channels and rules."""
-    rig = AlertsRig()
+    rig = AlertsRig(log_format=log_format)
     assert rig.declare(*rules) is Verdict.ACCEPTED
     assert rig.put(job(**fields)).verdict is Verdict.ACCEPTED
     rig.join()

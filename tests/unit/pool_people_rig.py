@@ -32,6 +32,7 @@ class FakeQueues:
         self.ahead: dict[int, int] = {}
         self.places = Places()
         self.lack = ""
+        self.places = SimpleNamespace(fit=lambda need: SimpleNamespace(groups=()))  # none fits
         self.asked_positions = 0
         self.asked_missing = 0
 

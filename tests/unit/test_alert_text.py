@@ -192,6 +192,16 @@ def launch(**fields: Any) -> Launched:
     return Launched(**said | fields)
 
 
+def test_a_reminder_says_that_it_is_still_so_and_the_newest_number() -> None:
+    note = of_alert(alert(reminder=3, evidence={"failures": 85}))
+    assert note.title == "[raftcron prod] STILL: acme/backup failed 85 times in a row"
+    assert note.thread == of_alert(alert()).thread
+    several = alert(reminder=3, count=2, subjects=["a/x", "a/y"], evidence={"failures": 85})
+    assert "2 jobs failed 2 times in a row" in of_alert(several).title, "85 are of one of them"
+    share = alert(when="failed:3/10", evidence={"failures": 9})
+    assert "failed in 3 of its newest 10 launches" in of_alert(share).title
+
+
 def test_a_mail_of_a_launch_has_what_it_printed() -> None:
     note = of_launch(launch(output_bytes=9, at=SINCE, command="b"), CONSOLE, "all well\n")
     assert note.title == "[raftcron] acme/b succeeded"

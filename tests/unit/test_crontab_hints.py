@@ -188,6 +188,7 @@ CHOSEN = [
     ("#: alert=dead,dead to=a\n@daily x", "remove one", "#: alert=dead to=a\n@daily x"),
     ("#: alert=clock-off to=a\n@daily x", "in alerts.toml", "@daily x"),
     ("#: alert=dead\n@daily x", "to=ops", "#: alert=dead to=ops\n@daily x"),
+    ("#: remind=1h\n@daily x", "alert=failed:2", "#: alert=failed:2 to=a remind=1h\n@daily x"),
     ("#: alert=dead to=a/b\n@daily x", "to=ops", "#: alert=dead to=ops\n@daily x"),
     (
         f"#: alert=dead to={','.join(f'c{n}' for n in range(11))}\n@daily x",

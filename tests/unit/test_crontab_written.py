@@ -120,7 +120,8 @@ EACH = {
     "retry-on": "75 retries=2", "fatal-on": "2 retries=2", "where": "zone=eu", "parts": "2",
     "each": "ssd", "cpu": "0.5", "memory": "256M", "handler": "send",
     "heartbeat": "30s handler=send", "after": "b", "after-any": "b", "metrics": "yes",
-    "alert": "failed:2 to=ops", "to": "ops alert=failed:2", "start": "2026-12-01",
+    "alert": "failed:2 to=ops", "to": "ops alert=failed:2",
+    "remind": "1h alert=failed:2 to=ops", "start": "2026-12-01",
     "end": "2027-12-01", "calendar": "hol:skip", "secret": "PGPASSWORD:db/billing",
     "pause-after": "3", "paused": "later", "jitter": "10m",
 }  # fmt: skip

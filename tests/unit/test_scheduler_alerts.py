@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from cron.alert_rules import AlertKind, Rule
@@ -94,6 +95,71 @@ def test_a_job_that_failed_twice_is_an_alert_until_it_succeeds() -> None:
     rig.ran(240)
     assert rig.turn() == [f"-twice {BACKUP}"]
     assert rig.keys == ["1-firing-ops", "1-resolved-ops"]
+
+
+def test_an_open_alert_is_told_again_with_what_it_found_by_then() -> None:
+    rig = watching(msgspec.structs.replace(rule("twice", "failed:2"), remind_s=3600))
+    for second in range(60, 360, 60):
+        rig.failed(second)
+        rig.turn()
+    assert rig.keys == ["1-firing-ops"]
+    rig.delivered()
+    rig.turn(120 + 3599)
+    assert len(rig.keys) == 1
+    rig.turn(120 + 3600)
+    assert rig.keys == ["1-firing-ops", "1-firing.1-ops"]
+    alert = rig.payload("1-firing.1-ops")["alert"]
+    assert (alert["state"], alert["reminder"], alert["count"]) == ("firing", 1, 1)
+    assert alert["evidence"]["failures"] == 5, "and not 2, as at its beginning"
+    assert alert["evidence"]["launches"][-1] == f"{BACKUP}@{format_time(T0 + 300)}"
+    rig.turn(120 + 2 * 3600)
+    assert len(rig.keys) == 2, "the reminder before it still waits to be sent"
+    rig.delivered()
+    rig.elect()
+    rig.turn(120 + 3 * 3600)
+    assert rig.keys[2:] == ["1-firing.3-ops"]
+    rig.delivered()
+    rig.ran(4 * 3600)
+    assert rig.turn() == [f"-twice {BACKUP}"]
+    assert rig.state.alerts.reminded == {}
+    rig.turn(9 * 3600)
+    assert rig.keys[3:] == ["1-resolved-ops"]
+
+
+def test_one_reminder_is_of_all_that_is_open_and_of_nothing_that_is_muted() -> None:
+    rig = watching(msgspec.structs.replace(rule("twice", "failed:2"), remind_s=3600))
+    names = [f"default/j{n}" for n in range(200)]
+    rig.raised("twice", *names)
+    rig.delivered()
+    until_ms = (T0 + 3 * 3600) * 1000
+    rig.append(a.MuteAlerts("default/j*", until_ms, "", "anna"))
+    lines = a.RemindAlerts((a.RemindLine("twice"),), CELL)
+    rig.append(a.UnmuteAlerts((1,), "anna"))
+    assert rig.to(3599).items(lines) == [Verdict.NOT_DUE]
+    rig.append(a.MuteAlerts("default/j*", until_ms, "", "anna"))
+    assert rig.to(3600).items(lines) == [Verdict.NOT_DUE], "all are muted"
+    rig.append(a.UnmuteAlerts((2,), "anna"), a.MuteAlerts("default/j1", until_ms, "", "anna"))
+    assert rig.items(lines) == [Verdict.ACCEPTED]
+    assert rig.items(lines) == [Verdict.NOT_DUE], "not a second time"
+    assert rig.keys == ["1-firing-ops", "1-firing.1-ops"]
+    alert = rig.payload("1-firing.1-ops")["alert"]
+    assert (alert["count"], alert["subjects"][1]) == (199, "default/j2")
+    assert rig.items(a.RemindAlerts((a.RemindLine("none"),), CELL)) == [Verdict.UNKNOWN_RULE]
+
+
+def test_a_rule_of_a_crontab_reminds_too_and_one_without_remind_does_not() -> None:
+    alerts = msgspec.structs.replace(own("failed:1", "ops"), remind_s=3600)
+    rig = watching(rule("once", "failed"), alerts=alerts)
+    name = "failed:1 to=ops remind=3600s"
+    rig.failed(60)
+    assert rig.turn() == [f"+once {BACKUP}", f"+{name} {BACKUP}"]
+    rig.delivered()
+    rig.turn(60 + 3600)
+    assert rig.keys == ["1-firing-ops", "2-firing-ops", "2-firing.1-ops"]
+    again = a.rule_of_name(name)
+    assert again is not None
+    assert (again.remind_s, again.to) == (3600, ("ops",))
+    assert a.rule_of_name("failed:1 to=ops remind=03600s") is None
 
 
 def test_so_many_of_the_newest_launches_may_have_failed() -> None:

@@ -50,6 +50,8 @@ when = "failed:2"
 to = ["ops"]
 """
 
+REMINDING = 'to = ["ops"]\nremind = "1h"\n'
+
 
 async def test_a_file_is_planned_applied_and_applied_again() -> None:
     replica = TasksWorld().cell.replica
@@ -162,6 +164,23 @@ async def test_the_cells_own_tenant_is_not_for_jobs_tasks_and_queues_of_users() 
         await groups.close(replica, checked(hook))
     assert replica.state.jobs["raftcron/heartbeat-beat"].job is not None
     assert list(replica.state.tasks) == [f"default/{HANDLER}:1"]
+
+
+async def test_an_open_alert_shows_how_often_its_job_failed_by_now() -> None:
+    world = TasksWorld()
+    replica, state = world.cell.replica, world.cell.replica.state
+    await alerts.put(replica, ApplyAlertsRequest(text=FILE.replace('to = ["ops"]\n', REMINDING)))
+    content = b"#: name=a\n@hourly true\n"
+    await catalog.put(replica, ApplyRequest(files=[SourceFile(name="mine", content=content)]))
+    evidence = a.Evidence(2, T0 * 1000, ("default/a@2026-11-20T15:00:00Z",))
+    world.rig.append(a.RaiseAlerts((a.RaiseLine("twice", ("default/a",), (evidence,)),)))
+    newest = ("default/a@2026-11-20T16:25:00Z",)
+    state.jobs["default/a"].marks = a.Marks(0b11, launches=newest, failures=85)
+    report = await alerts.listed(replica, AlertsQuery())
+    [view] = report.firing
+    assert (view.value, view.launches) == (85, [*newest])
+    [rule] = report.rules
+    assert rule.remind_s == 3600
 
 
 async def test_mails_that_nobody_sends_are_counted_and_said_where_people_look() -> None:

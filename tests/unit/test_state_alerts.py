@@ -358,6 +358,27 @@ def test_failures_in_a_row_are_counted_and_a_success_ends_the_row() -> None:
     assert not rig.state.alerts.marked
 
 
+def test_failures_are_counted_beyond_what_a_rule_looks_at() -> None:
+    rig = watched(TWICE)
+    for n in range(1, 86):
+        rig.failed(60 * n)
+    assert (marks(rig).failed, marks(rig).failures) == (0b11, 85)
+    again = decode_state([encode_state(rig.state)])
+    assert again.jobs[BACKUP].marks == marks(rig)
+    rig.ran(60 * 86)
+    assert marks(rig).failures == 0
+
+
+def test_an_older_format_counts_no_failures_and_a_newer_one_goes_on_from_its_bits() -> None:
+    rig = watched(rule("many", "failed:5"), log_format=11)
+    for n in range(1, 4):
+        rig.failed(60 * n)
+    assert (marks(rig).failed, marks(rig).failures) == (0b111, 0)
+    rig.answer(c.RaiseFormat(c.FORMAT))
+    rig.failed(300)
+    assert marks(rig).failures == 4
+
+
 def test_the_attempts_of_a_launch_are_one_end() -> None:
     rig = watched(TWICE, retry=Retry(tries=2, backoff_ms=1000), deadline_s=3000)
     rig.failed(60)
