@@ -1,4 +1,5 @@
 """How many launches ended in each minute of the last day, by state, as this replica has applied it.
+Those of the cell itself are not counted: messages about alerts and heartbeats.
 
 Each entry adds to the counts of its minute: one addition for a chunk of rows, so that a launch does
 not pay for it. What ended before the replica began to count is read from history once, when
@@ -19,6 +20,7 @@ from cron.history.order import Query
 from cron.history.store import RowStore
 from cron.launch_state import LaunchState
 from cron.service.crowd import Crowd
+from cron.state.alerts import count_own, is_own
 from cron.state.outcome import Outcome
 from cron.state.rows import Chunk, Row, RowKind, values
 from cron.state.state import State
@@ -68,10 +70,12 @@ class Activity:
             self._begin(state, index - 1)
         for item in outcome.ended:
             if isinstance(item, Chunk):
-                count = len(item) * (item.count or 1)
-            elif item.kind is not RowKind.AMENDMENT:
+                count = (len(item) - count_own(item.jobs)) * (item.count or 1)
+            elif item.kind is not RowKind.AMENDMENT and not is_own(item.job):
                 count = item.count
             else:
+                continue
+            if not count:
                 continue
             self._add(item.ended_at_ms, item.state, count)
             self.ended[item.state, item.reason] += count
@@ -110,7 +114,7 @@ class Activity:
         self._is_read = True
         older = [row for row in rows if row.ended_index <= begin_index]
         for row in older:
-            if row.kind is not RowKind.AMENDMENT:
+            if row.kind is not RowKind.AMENDMENT and not is_own(row.job):
                 self._add(row.ended_at_ms, row.state, row.count)
         if len(rows) < READ_ROWS_MAX:
             self.since_ms = 0

@@ -42,6 +42,7 @@ from cron.scheduler.why import Queued, WaitReason, why_waiting
 from cron.service.limiting import limits_text
 from cron.service.replica import Replica
 from cron.state import commands as c
+from cron.state.alerts import is_own
 from cron.state.archive import Stream
 from cron.state.context import row_of
 from cron.state.launch_row import LaunchRow
@@ -184,7 +185,8 @@ def open_viewer(replica: Replica) -> Callable[[LaunchRow], LaunchView]:
 
 
 async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
-    """Return launches, open ones included, newest ScheduledTime first.
+    """Return launches, open ones included, newest ScheduledTime first. Those of the cell itself are
+    left out unless the query names a job, a tenant or something else to look for.
 
     Raises:
         LimitExceeded: too many rows would have to be read for one page.
@@ -192,7 +194,7 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
     state, shown = replica.state, open_viewer(replica)
     states = frozenset(LaunchState[label.upper()] for label in query.states)
     names = _named(state, query)
-    after, is_within = _after(query), names_within(query.within)
+    after, is_within = _after(query), _scope(query, hides_own=names is None)
     end_ms = query.until_ms or 1000 * SCHEDULED_S_MAX + 1
     fitting = [
         row
@@ -225,7 +227,9 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
             known = [row for row in known if is_within(row.job)]
         amended = {} if query.is_all else await _amended(replica.row_store, known)
         ended = await _newest_ended(state, known, amended, query, until_ms, (after, floor))
-        if len(ended) >= query.limit or floor is None:
+        # What lies behind so many launches of the cell is asked for by name.
+        is_behind = names is None and not query.within and wanted.limit >= HISTORY_ROWS_MAX
+        if len(ended) >= query.limit or floor is None or is_behind:
             break
         # Some of what was read is shown elsewhere, or is older than what was not read yet.
         if wanted.limit >= HISTORY_ROWS_MAX:
@@ -238,6 +242,15 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
     listed += ended
     listed.sort(key=lambda one: one[0], reverse=True)
     return [view for _, view in listed[: query.limit]]
+
+
+def _scope(query: HistoryQuery, *, hides_own: bool) -> Callable[[str], bool] | None:
+    """Return what says whether the launches of a job are shown, None for all. `hides_own`: those of
+    the cell are not. These are messages about alerts and heartbeats, and would lead every list."""
+    is_within = names_within(query.within)
+    if not hides_own:
+        return is_within
+    return lambda name: not is_own(name) and (is_within is None or is_within(name))
 
 
 async def _rows_for(

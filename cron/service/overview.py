@@ -29,6 +29,7 @@ from cron.service.gates import of_gate
 from cron.service.jobs import of_job
 from cron.service.launches import of_row
 from cron.service.replica import Replica
+from cron.state.alerts import is_own
 from cron.state.state import JobRecord
 
 NAMES_SHOWN: Final = 100
@@ -138,7 +139,7 @@ async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:
         now_ms=now_ms,
         due=len(state.due),
         running=len(state.active),
-        jobs=sum([one.job is not None for one in state.jobs.values()]),
+        jobs=sum([one.job is not None and not is_own(one.name) for one in state.jobs.values()]),
         dead=len(state.dead),
         terms=[
             TermView(one.epoch.term, one.epoch.replica, one.at_ms)

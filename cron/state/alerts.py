@@ -33,6 +33,7 @@ REST_MS: Final = 60_000
 within it are gathered and sent in the next delivery."""
 EVIDENCE_LAUNCHES: Final = 3
 """Launches that an alert names, the newest ones."""
+_OWN: Final = f"{SELF}/"
 _TO: Final = " to="
 _REMIND: Final = " remind="
 _SECONDS: Final = re.compile(r"[1-9][0-9]{0,8}s", re.ASCII)
@@ -311,6 +312,16 @@ class AlertState(msgspec.Struct, array_like=True, dict=True):
 
 
 _NO_WATCH: Final = Watch()
+
+
+def is_own(name: str) -> bool:
+    """Return whether a job, a task or a queue is the cell's own."""
+    return name.startswith(_OWN)
+
+
+def count_own(names: str) -> int:
+    """Return how many of these names, with line feeds between, are the cell's own ones."""
+    return names.startswith(_OWN) + names.count(f"\n{_OWN}")
 
 
 def is_of_jobs(kind: AlertKind) -> bool:

@@ -18,6 +18,7 @@ from cron.leader.leader import Leader
 from cron.service import launches as service
 from cron.service.replica import Replica
 from cron.state import commands as c
+from cron.state.outcome import Verdict
 from cron.state.pool import Redrive
 from launcher.protocol.status import Reason
 from tests.unit.queues_rig import SECONDS
@@ -59,6 +60,31 @@ async def test_an_amended_launch_is_listed_once_with_its_end(row_store: RowStore
     assert amended.amends == f"{lost.ended_index}.{lost.number}"
     assert (amended.executor, amended.begun_index) == ("e1", lost.begun_index)
     assert amended.term == 1
+
+
+async def test_launches_of_the_cell_itself_lead_no_list_and_are_there_by_name(
+    row_store: RowStore,
+) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
+    own = "raftcron/heartbeat-ops"
+    mine = msgspec.structs.replace(job(), name=own)
+    assert rig.put(mine).verdict is Verdict.ACCEPTED
+    number = rig.state.jobs[own].number
+    rig.to(60).account(60)
+    rig.run(60)
+    for second in (120, 180, 240):
+        rig.to(second).account(second, number=number)
+        rig.begin(second, number=number)
+        rig.finished(second, number=number)
+    rig.to(300).account(300, number=number)
+    rig.begin(300, number=number)
+    assert [view.job for view in await rig.history(HistoryQuery(limit=2))] == ["backup"]
+    begun = await rig.history(HistoryQuery(states=["begun"]))
+    assert begun == []
+    by_name = await rig.history(HistoryQuery(job=own))
+    assert [view.scheduled_s - T0 for view in by_name] == [300, 240, 180, 120]
+    for asked in (HistoryQuery(tenant="raftcron"), HistoryQuery(job="raftcron/*")):
+        assert len(await rig.history(asked)) == 4
 
 
 async def test_both_rows_of_an_amended_launch_are_there_to_be_asked_for(

@@ -17,6 +17,7 @@ from cron.launch_state import LaunchState
 from cron.service import overview
 from cron.service.activity import Activity
 from cron.service.outcomes import Outcomes
+from cron.state import alerts as a
 from cron.state import commands as c
 from cron.state.rows import Row
 from tests.unit.state_rig import T0, job
@@ -240,6 +241,35 @@ async def test_each_launch_counts_in_the_minute_in_which_it_ended(row_store: Row
     assert [sum(column) for column in zip(*sums, strict=True)] == [2, 1, 56]
     assert report.since_ms == 0, "all of history is counted"
     assert [one.replica for one in report.terms] == ["r1"]
+
+
+async def test_launches_of_the_cell_itself_are_not_counted(row_store: RowStore) -> None:
+    rig = Watched(row_store)
+    names = ("raftcron/heartbeat-ops", "raftcron/heartbeat-two", "raftcronic/job")
+    rig.put(*(msgspec.structs.replace(job(), name=name) for name in names))
+    numbers = [rig.state.jobs[name].number for name in names]
+    rig.to(60).account(60)
+    rig.run(60)
+    for number in numbers:
+        rig.to(120).account(120, number=number)
+        rig.begin(120, number=number)
+        rig.finished(120, number=number)
+    like = c.Instants(T0 + 240, -1, False, c.Reason.MISSED, 1, T0 + 240)
+    for number in numbers:
+        rig.account(to=240, number=number, skipped=(like,))
+    rig.clock.now_ms = rig.at_ms
+    report = await rig.activity()
+    sums = [(one.succeeded, one.skipped) for one in report.minutes]
+    assert [sum(column) for column in zip(*sums, strict=True)] == [2, 1]
+    assert report.jobs == 2
+    ended = rig.served.activity.ended
+    assert sum(ended.values()) == 3, "nor in the metrics"
+
+
+def test_names_of_the_cell_are_counted_in_a_chunk_of_names() -> None:
+    names = "raftcron/a\nx/raftcron\nraftcron/b\nraftcronic/c\nraftcron/alerts:1"
+    assert a.count_own(names) == 3
+    assert a.count_own("x/raftcron/") == 0
 
 
 async def test_what_ended_before_the_replica_began_is_read_from_history(
