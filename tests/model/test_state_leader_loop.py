@@ -307,7 +307,7 @@ class World:
             found = audit(audited_job(record), mine, T0, self.now_ms // 1000)
             assert [finding for finding in found if finding.is_violation] == []
             n = count(audited_job(record), mine, T0, self.now_ms // 1000)
-            assert n.instants == n.ran + n.skipped + n.skipped_in_runs + n.open
+            assert n.instants == n.ran + n.not_started + n.skipped + n.skipped_in_runs + n.open
 
     def settle(self) -> None:
         """No more trouble, until nothing is open and everything is accounted."""
