@@ -32,7 +32,7 @@ class Forgetting:
     def __init__(self, state: State) -> None:
         self._state = state
         self._numbers: Iterator[int] = iter(())
-        self._before_s = 0
+        self._before_s = self._needless_s = 0
         self._removed: list[tuple[int, int]] = []  # (when, number), in this round
         self._excess: list[int] = []
         self._look_ms = 0
@@ -51,13 +51,23 @@ class Forgetting:
         if self._round_ms is None or now_ms >= self._round_ms + ROUND_MS:
             self._round_ms = now_ms
             self._numbers = iter(list(state.by_number))
-            self._before_s = history_from_s(state.history, state.at_ms // 1000)
+            now_s = state.at_ms // 1000
+            self._before_s = self._needless_s = history_from_s(state.history, now_s)
+            if not state.history.retired:
+                # All history is there. An audit can prove each schedule, also one without a row; a
+                # removed job goes if all rows are of a later time.
+                self._before_s = history_from_s(state.history, now_s + 1) - 1
+                self._needless_s = 0
             self._removed = []
-        numbers = tuple(self._look())
-        return [Forget(numbers, self._before_s)] if numbers else []
+        gone, numbers = self._look()
+        forgets = [Forget(tuple(numbers), self._needless_s)] if numbers else []
+        return [*forgets, Forget(tuple(gone), self._before_s)] if gone else forgets
 
-    def _look(self) -> Iterator[int]:
-        """Yield the jobs of the next records that need less than they have."""
+    def _look(self) -> tuple[list[int], list[int]]:
+        """Return which of the next records are needed no more, and which of the others need less
+        than they have."""
+        gone: list[int] = []
+        numbers: list[int] = []
         spans = looked = 0
         for number in islice(self._numbers, LOOKED_AT):
             looked += 1
@@ -70,15 +80,16 @@ class Forgetting:
             is_over = (
                 record.job is None and ended_s <= self._before_s and not self._state.is_open(record)
             )
-            if is_over or not is_compact(self._state, record, self._before_s):
+            if is_over or not is_compact(self._state, record, self._needless_s):
                 spans += len(record.spans)
-                yield number
+                (gone if is_over else numbers).append(number)
                 if spans >= SPANS_AT_ONCE:
-                    return
+                    return gone, numbers
         if looked < LOOKED_AT and self._removed:
             excess = heapq.nsmallest(len(self._removed) - REMOVED_KEPT, self._removed)
             self._excess = [number for _, number in excess]
             self._removed = []
+        return gone, numbers
 
 
 def history_from_s(history: History, now_s: int) -> int:

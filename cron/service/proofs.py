@@ -159,7 +159,7 @@ def _unproven_s(state: State, forgotten_s: int) -> int:
     """Return `forgotten_s`, up to which schedules are forgotten; 0 if that leaves nothing to prove:
     all history is there, and none of its rows is of that time."""
     history = state.history
-    if not history.retired and forgotten_s < history_from_s(history, state.at_ms // 1000):
+    if not history.retired and forgotten_s < history_from_s(history, state.at_ms // 1000 + 1):
         return 0
     return forgotten_s
 
