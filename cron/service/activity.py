@@ -41,8 +41,10 @@ _DAY_MS: Final = MINUTES_KEPT * MINUTE_MS
 class Activity:
     """The counts. `state` returns State; where a snapshot replaced it, counting begins again.
 
-    `ended` and `lateness` are not of minutes but of all that this process has applied: how many
-    attempts and skipped instants ended, and how late first attempts of instants started.
+    A launch ends once: an attempt that another one follows by itself is none of these ends.
+    `ended`, `retried` and `lateness` are not of minutes but of all that this process has applied:
+    how many launches and skipped instants ended, how many attempts another one follows, and how
+    late first attempts of instants started.
     """
 
     def __init__(self, state: Callable[[], State], row_store: RowStore) -> None:
@@ -52,6 +54,7 @@ class Activity:
         self.wait_s = WAIT_S
         self._reading: asyncio.Task[None] | None = None
         self.ended: Counter[tuple[LaunchState, Reason]] = Counter()
+        self.retried: Counter[tuple[LaunchState, Reason]] = Counter()
         self.lateness = Histogram(LATENESS_MS)
         self._begin(state(), state().index)
 
@@ -77,10 +80,13 @@ class Activity:
                 continue
             if not count:
                 continue
-            self._add(item.ended_at_ms, item.state, count)
-            self.ended[item.state, item.reason] += count
             if item.begun_index:
                 self.lateness.note_all(_lateness_ms(item))
+            if isinstance(item, Row) and is_tried_again(state, item):
+                self.retried[item.state, item.reason] += 1
+                continue
+            self._add(item.ended_at_ms, item.state, count)
+            self.ended[item.state, item.reason] += count
 
     def _add(self, at_ms: int, state: LaunchState, count: int) -> None:
         minute = at_ms // MINUTE_MS
@@ -113,8 +119,14 @@ class Activity:
             return
         self._is_read = True
         older = [row for row in rows if row.ended_index <= begin_index]
-        for row in older:
-            if row.kind is not RowKind.AMENDMENT and not is_own(row.job):
+        followed: dict[tuple[str, int, int], bool] = {}  # whether a redrive made what came after
+        for row in older:  # the newest first
+            if row.kind is RowKind.AMENDMENT or is_own(row.job):
+                continue
+            launch = (row.job, row.scheduled_s, row.trigger)
+            is_retried = followed.get(launch) is row.is_redriven or is_tried_again(of, row)
+            followed[launch] = row.is_redriven
+            if not is_retried:
                 self._add(row.ended_at_ms, row.state, row.count)
         if len(rows) < READ_ROWS_MAX:
             self.since_ms = 0
@@ -127,6 +139,14 @@ class Activity:
         return {
             minute: self._minutes[minute] for minute in sorted(self._minutes) if minute >= first
         }
+
+
+def is_tried_again(state: State, row: Row) -> bool:
+    """Return whether an attempt that has just ended is none of its launch, which is due again."""
+    record = state.record_of(row.job)
+    if record is None or row.kind is not RowKind.ENDED or not record.open:
+        return False
+    return (row.scheduled_s, row.trigger) in record.open
 
 
 def _lateness_ms(item: Row | Chunk) -> list[int]:

@@ -17,6 +17,7 @@ from cron.errors import CronError
 from cron.history.store import RowStore
 from cron.launch_state import LaunchState
 from cron.limits import JOBS_MEASURED_MAX
+from cron.service.activity import is_tried_again
 from cron.state.outcome import Outcome
 from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import State
@@ -33,9 +34,10 @@ class JobSeries(msgspec.Struct):
     succeeded_ms: int = 0
     ran_ms: int | None = None
 
-    def note(self, row: Row) -> None:
-        """Count what ended."""
-        self.ended[row.state] += row.count
+    def note(self, row: Row, *, is_retried: bool = False) -> None:
+        """Count what ended; not an attempt that another one follows."""
+        if not is_retried:
+            self.ended[row.state] += row.count
         self.look(row)
 
     def look(self, row: Row) -> None:
@@ -63,7 +65,8 @@ class SeriesOfJobs:
         for item in outcome.ended:
             if not isinstance(item, Chunk):
                 if item.job in measured and item.kind is not RowKind.AMENDMENT:
-                    self._of(item.job).note(item)
+                    is_retried = is_tried_again(self._state(), item)
+                    self._of(item.job).note(item, is_retried=is_retried)
                 continue
             names = item.names()
             if not measured.keys().isdisjoint(names):

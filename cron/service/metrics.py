@@ -119,12 +119,21 @@ class Metrics:
         replica = self._replica
         launches = CounterMetricFamily(
             "raftcron_launches",
-            "Attempts and skipped instants that ended, as applied since this process started.",
+            "Launches and skipped instants that ended, as applied since this process started.",
             labels=("state", "reason"),
         )
         for (one, reason), count in sorted((_NOTHING_ENDED | replica.activity.ended).items()):
             launches.add_metric((one.label, reason.label), count)
         yield launches
+        retried = CounterMetricFamily(
+            "raftcron_retried_attempts",
+            "Attempts that did not succeed and that another one follows by itself.",
+            labels=("state", "reason"),
+        )
+        none = {(_S.FAILED, _R.NONE): 0, (_S.LOST, _R.EXECUTOR_LOST): 0}
+        for (one, reason), count in sorted((none | replica.activity.retried).items()):
+            retried.add_metric((one.label, reason.label), count)
+        yield retried
         yield _histogram(
             "raftcron_launch_lateness_seconds",
             "How long after their scheduled time first attempts started, once they ended.",

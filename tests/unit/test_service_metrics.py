@@ -293,7 +293,7 @@ async def test_the_document_has_every_metric_with_its_help(measured: Measured) -
     measured.served.activity.crowd.wait_s = 60
     await measured.text()
     families = [*measured.metrics.families(), *measured.metrics.of_disk()]
-    assert len(families) == 32
+    assert len(families) == 34
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"| `{name}`" in document, name

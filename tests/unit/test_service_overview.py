@@ -12,7 +12,7 @@ import pytest
 from cron.api.overview import ActivityQuery, ActivityReport, JobPage, JobPageQuery
 from cron.errors import Unavailable
 from cron.history.store import RowStore
-from cron.job import Overlap
+from cron.job import Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.service import overview
 from cron.service.activity import Activity
@@ -20,6 +20,7 @@ from cron.service.outcomes import Outcomes
 from cron.state import alerts as a
 from cron.state import commands as c
 from cron.state.rows import Row
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, job
 from tests.unit.test_service_questions import Asked
 from tests.unit.test_service_questions import row_store as row_store
@@ -288,6 +289,65 @@ async def test_what_ended_before_the_replica_began_is_read_from_history(
     for _ in range(2):
         report = await rig.activity()
         assert sum(one.succeeded for one in report.minutes) == 2, "none is counted twice"
+
+
+def tried(row_store: RowStore) -> Watched:
+    """A launch that fails twice and succeeds then, and one that fails for good."""
+    rig = Watched(row_store)
+    rig.put(job(retry=Retry(tries=3, backoff_ms=1_000), deadline_s=3_600))
+    rig.account(60, 120)
+    for attempt in (1, 2, 3):
+        is_last = attempt == 3
+        end = {} if is_last else {"state": LaunchState.FAILED, "exit_code": 1}
+        rig.to(60 + 10 * attempt).begin(60, attempt)
+        rig.launched(60, attempt)
+        rig.finished(60, attempt, **end)
+    for attempt in (1, 2, 3):
+        rig.to(120 + 10 * attempt).begin(120, attempt)
+        rig.launched(120, attempt)
+        rig.finished(120, attempt, state=LaunchState.FAILED, exit_code=1)
+    rig.clock.now_ms = rig.at_ms
+    return rig
+
+
+def sums(report: ActivityReport) -> list[int]:
+    return [sum(getattr(one, state) for one in report.minutes) for state in ("succeeded", "failed")]
+
+
+async def test_a_launch_that_is_tried_again_counts_once(row_store: RowStore) -> None:
+    rig = tried(row_store)
+    assert sums(await rig.activity()) == [1, 1]
+    activity = rig.served.activity
+    assert activity.ended == {
+        (LaunchState.SUCCEEDED, Reason.NONE): 1,
+        (LaunchState.FAILED, Reason.NONE): 1,
+    }
+    assert activity.retried == {(LaunchState.FAILED, Reason.NONE): 4}
+
+
+async def test_a_launch_that_was_tried_again_before_the_replica_began_counts_once(
+    row_store: RowStore,
+) -> None:
+    rig = tried(row_store)
+    applier = rig.served.applier
+    later = Activity(lambda: applier.state, row_store)
+    later.wait_s = 60
+    rig.served = msgspec.structs.replace(rig.served, activity=later)
+    assert sums(await rig.activity()) == [1, 1]
+
+
+async def test_an_attempt_whose_launch_rests_is_no_failure_yet(row_store: RowStore) -> None:
+    rig = Watched(row_store)
+    rig.put(job(retry=Retry(tries=3, backoff_ms=1_000), deadline_s=3_600))
+    rig.account(60)
+    rig.run(60, state=LaunchState.FAILED, exit_code=1)
+    applier = rig.served.applier
+    later = Activity(lambda: applier.state, row_store)
+    later.wait_s = 60
+    rig.clock.now_ms = rig.at_ms
+    for activity in (rig.served.activity, later):
+        rig.served = msgspec.structs.replace(rig.served, activity=activity)
+        assert sums(await rig.activity()) == [0, 0]
 
 
 async def test_only_the_minutes_that_are_asked_for_are_told(row_store: RowStore) -> None:
