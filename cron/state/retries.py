@@ -30,8 +30,8 @@ from launcher.protocol.status import Reason
 RETRY_COST_MILLI: Final = 1_000
 SUCCESS_EARNS_MILLI: Final = 100
 DELAYS_FORMAT: Final = 12
-"""The format of State from which a launch waits for a retry of its tenant's budget, and is no dead
-letter."""
+"""The format of State from which a launch waits for a retry of its tenant's budget, and one that
+failed before a restore is tried again if it has `on-lost=retry`: neither is a dead letter then."""
 BUDGET_WAIT_MS: Final = 3_600_000
 """So long after its rest it waits for one."""
 RELEASED_MAX: Final = 1_000
@@ -226,9 +226,22 @@ def after_skip(context: Context, record: JobRecord, row: LaunchRow, end: Part) -
 
 def after_recovery(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> None:
     """Make a launch a dead letter that failed in the life before a restore. Whether it was tried
-    again then, where nobody remembers, cannot be known; so it is not tried again by itself."""
-    if record.job is not None and is_kept(record.job, end.state, end.reason):
+    again then, where nobody remembers, cannot be known; so it is not tried again by itself, unless
+    its job would rather run twice than not at all."""
+    if record.job is None or not is_kept(record.job, end.state, end.reason):
+        return
+    following = next_after(context, record, row, end) if _may_repeat(context, record) else None
+    if following is not None:
+        after_failure(context, record, row, end, following)
+    else:
         _bury(context, record, row, end, end.reason)
+
+
+def _may_repeat(context: Context, record: JobRecord) -> bool:
+    """Whether a launch is tried again of which a life before a restore may have known more."""
+    is_wanted = record.job is not None and record.job.on_lost is OnLost.RETRY
+    is_delivery = record.name.startswith(_DELIVERIES)  # people may have been told of the alert
+    return is_wanted and not is_delivery and context.state.format >= DELAYS_FORMAT
 
 
 def is_kept(job: Job, state: LaunchState, reason: Reason) -> bool:
@@ -248,7 +261,7 @@ def _why_not(
     is_last = is_fatal(retry, end) or row.tries + 1 >= retry.tries
     if row.attempt >= ATTEMPTS_MAX or (is_last and not is_snooze):
         return end.reason
-    if context.state.is_resolving:  # as in `after_recovery`
+    if context.state.is_resolving and not _may_repeat(context, record):  # as in `after_recovery`
         return end.reason
     if rests_until_ms >= row.deadline_ms:
         return Reason.DEADLINE

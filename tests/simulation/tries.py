@@ -231,7 +231,9 @@ class Tries:
         if not has_tries and row.reason not in (Reason.RETRY, Reason.SNOOZE):
             return NEVER, NEVER
         is_last = self._failed.get(key, 0) >= job.retry.tries or _is_fatal(job, row)
-        if (row.state is FAILED and is_last) or self._is_resolving:
+        if (row.state is FAILED and is_last) or (
+            self._is_resolving and job.on_lost is not OnLost.RETRY
+        ):
             return NEVER, ALWAYS
         return self._after_rest(key, row, *self._rest_ms(key, row, job))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cron.job import Retry
+from typing import Any
+
+from cron.job import OnLost, Retry
 from cron.launch_state import LaunchState
 from cron.state import pool
 from cron.state.outcome import Verdict
@@ -73,6 +75,16 @@ def test_what_failed_before_the_restore_is_dead_and_not_tried_again() -> None:
     assert not rig.state.due
     assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
     assert resting(rig).attempt == 1
+
+
+def test_what_would_rather_run_twice_is_tried_again_after_the_restore() -> None:
+    given: Any = {"retry": Retry(tries=3), "on_lost": OnLost.RETRY, "deadline_s": 86_400}
+    rig = RestoredRig(job(**given)).restore(300)
+    rig.remember(60, exit_code=1)
+    rig.resolve()
+    assert seconds_of(rig) == []
+    again = rig.row(60)
+    assert (again.state, again.attempt, again.tries) == (LaunchState.DUE, 1, 1)
 
 
 def test_what_fails_while_the_cell_resolves_is_dead_and_later_on_is_tried_again() -> None:
