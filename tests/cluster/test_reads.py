@@ -48,7 +48,7 @@ def test_a_cut_off_leader_answers_no_read_but_a_stale_one(tmp_path: Path) -> Non
             assert found, done.stderr
         before = float(found[1])
         wait_until(lambda: age_of(cell, row.address) > before, what="the answer to grow older")
-        cell.cli("status")
+        cell.cli("status", expect=1)
         cell.wake(*followers)
         cell.wait_connected()
         assert cell.rows("jobs")
