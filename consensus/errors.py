@@ -16,7 +16,8 @@ ConsensusError            .code (stable), .hint (what the operator can do, or ""
 ├ UnknownFormat(what)     written by a newer version; the replica stops until it is upgraded
 ├ ChangeRefused           the change of members is not possible now; nothing happened
 └ Replaced                another disk has replaced this one, which must never take part again
-InvariantViolated         a bug. Not a ConsensusError, never caught: the replica stops
+InvariantViolated         a bug, or a disk that was put back. Never caught: the replica stops
+└ OtherLog(index, term)   a leader's log contradicts a committed entry; also a ConsensusError
 """
 
 from __future__ import annotations
@@ -169,6 +170,24 @@ class Replaced(ConsensusError):
 
 class InvariantViolated(Exception):
     """An invariant does not hold. The replica stops."""
+
+
+class OtherLog(ConsensusError, InvariantViolated):
+    """The leader of `term` has another entry at `index`, which is committed here. Raft makes that
+    impossible, so a disk lost what it had acknowledged: it was put back to an older copy, and two
+    logs of the cell went on from there."""
+
+    code = "other_log"
+    hint = (
+        "nothing was cut off here. Stop all replicas, and restore the cell from a disk that was not"
+        " put back and did not follow one that was (`raftcron restore --from-data`): docs/backup.md"
+    )
+
+    def __init__(self, index: int, term: int) -> None:
+        super().__init__(
+            f"the leader of term {term} has another entry {index}, which is committed here: a"
+            " replica's disk was put back to an older copy"
+        )
 
 
 def invariant(condition: bool, message: str) -> None:

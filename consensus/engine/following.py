@@ -29,7 +29,7 @@ from consensus.engine.network.wire import (
 from consensus.engine.storage.dump import Dump, read_pieces
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import Entry
-from consensus.errors import invariant
+from consensus.errors import OtherLog
 
 
 class Following:
@@ -123,7 +123,10 @@ def match_log(journal: FileJournal, message: Append, base: int, commit: int) -> 
     index before the leader's next attempt, False).
 
     Existing equal entries are kept (Raft §5.3: truncate only at a conflict). Committed entries are
-    never changed; a message that would change them proves a bug.
+    never changed.
+
+    Raises:
+        OtherLog: the message would change one.
     """
     last, previous = journal[-1][1], message.prev_index
     for place, entry in enumerate(message.entries):
@@ -132,7 +135,7 @@ def match_log(journal: FileJournal, message: Append, base: int, commit: int) -> 
     if previous > last:
         return last, False
     if previous >= base and journal[previous - base][2] != message.prev_term:
-        invariant(previous > commit, "a leader contradicts a committed entry")
+        _refuse_other(previous, commit, message)
         term, index = journal[previous - base][2], previous
         while index - 1 > max(commit, base) and journal[index - 1 - base][2] == term:
             index -= 1
@@ -143,9 +146,15 @@ def match_log(journal: FileJournal, message: Append, base: int, commit: int) -> 
         if index <= last:
             if journal[index - base][2] == term:
                 continue
-            invariant(index > commit, "a leader contradicts a committed entry")
+            _refuse_other(index, commit, message)
             journal.cut_from(index)
             last = index - 1
         journal.add(command, index, term)
         last = index
     return previous + len(message.entries), True
+
+
+def _refuse_other(index: int, commit: int, message: Append) -> None:
+    """Refuse a leader whose log differs at an entry that is committed here."""
+    if index <= commit:
+        raise OtherLog(index, message.term)

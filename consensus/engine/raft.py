@@ -43,6 +43,7 @@ from consensus.engine.network.wire import (
     TimeoutNow,
     Vote,
 )
+from consensus.engine.storage.committed import CommitNote
 from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import Dump
 from consensus.engine.storage.incoming import Aside
@@ -89,6 +90,8 @@ class Raft(Library):
         self._last_tick_s = self.mono()
         if parts.dump is not None:
             self.applied = self.commit = parts.dump.position.index
+        self._commit_note = CommitNote(parts.disk, parts.journal.log)
+        self.commit = max(self.commit, self._commit_note.index)
         parts.gate.committed = lambda: self.commit
         parts.gate.leads = lambda: self.leads
         parts.gate.caller_gone = self._lose_caller
@@ -200,6 +203,7 @@ class Raft(Library):
             self.leading.end_tick()
         self._publish()
         self.transport.flush()
+        self._commit_note.note(self.commit, self.mono())
 
     def _heed_membership_log(self) -> None:
         at = self.membership_log.changed_at

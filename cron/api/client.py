@@ -31,6 +31,7 @@ from cron.errors import (
     NoQuorum,
     NotAuthenticated,
     NotLeader,
+    OldDisk,
     OutcomeUnknown,
     ReplicaFault,
     StorageAway,
@@ -56,8 +57,8 @@ _PAUSE_MS_MAX: Final = 500
 _WORTH_ASKING_MS: Final = 500
 """With less time than this left nobody is asked again: a slow replica would not answer in it, and
 what was certain (there is no leader, nothing happened) would become uncertain."""
-_NOT_ITS_FAULT: Final = (ExecutorAway, StorageAway)
-"""What the leader says of others: to ask it again changes nothing."""
+_NOT_ITS_FAULT: Final = (ExecutorAway, StorageAway, OldDisk)
+"""What the leader says of others, and of its own disk: to ask it again changes nothing."""
 _START_DEV: Final = (
     "start one with `raftcron dev`, or name the replicas of your cell with --server (or in"
     " RAFTCRON_SERVER)"
