@@ -44,14 +44,15 @@ def audit_launch(
         if is_early(row, reset_index):
             early_s = row.scheduled_s - row.started_ms // 1000
             text = f"attempt {row.attempt} started {early_s} s before its scheduled time"
-            text = f"{name}: {text}: these may be the times of another launch"
-            yield Finding(name.job, name.scheduled_s, FindingKind.EARLY, text)
+            why = "the leader's clock was wrong, or these are the times of another launch"
+            yield Finding(name.job, name.scheduled_s, FindingKind.EARLY, f"{name}: {text}: {why}")
 
 
 def is_early(row: Row, reset_index: int = 0) -> bool:
     """Whether a launch started before its scheduled time, by more than clocks may differ: nothing
-    is ordered before its time, so its executor's report was about something else. Times of what
-    began up to `reset_index`, where the cell's time was set back, prove nothing."""
+    is ordered before its time, so its leader's clock was wrong, or its executor's report was about
+    something else. Times of what began up to `reset_index`, where the cell's time was set back,
+    prove nothing."""
     is_ahead = 0 < row.started_ms < row.scheduled_s * 1000 - EARLY_MS
     return is_ahead and row.begun_index > reset_index
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from cron.history.attempts import EARLY_MS
 from cron.history.audit import audit
-from cron.history.audited import is_recalled
+from cron.history.audited import Finding, FindingKind, is_recalled
 from cron.job import Overlap
 from cron.launch_state import ACTIVE, LaunchState
 from cron.scheduler.due import SWEEP_S
@@ -40,7 +41,7 @@ def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
         still_open = [row_of(state, row) for row in state.open_of(record).values()]
         known = sorted([*ordered, *still_open], key=lambda row: row.scheduled_s)
         for finding in audit(job, known, job.forgotten_s, record.horizon_s):
-            if finding.is_violation:
+            if finding.is_violation and not _was_early(judge, finding):
                 judge.accuse("h", f"audit: {finding.kind}: {finding.message}")
         waiting = [at_s for at_s, trigger in state.open_of(record) if not trigger]
         _count_instants(judge, record, ordered, waiting)
@@ -48,6 +49,19 @@ def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
         if row.kind is RowKind.ENDED and row.begun_index:
             # Not what was reopened and did not begin again: it keeps its attempt's number.
             _look(judge, row)
+
+
+def _was_early(judge: Judge, finding: Finding) -> bool:
+    """Whether an audit is right that a launch started before its time: its leader's clock was an
+    hour ahead."""
+    if finding.kind is not FindingKind.EARLY:
+        return False
+    launch, at_ms = (finding.job, finding.scheduled_s), finding.scheduled_s * 1000
+    return any(
+        0 < one.started_ms < at_ms - EARLY_MS // 2
+        for one in judge.begun.values()
+        if (one.job, one.name.launch.scheduled_s) == launch
+    )
 
 
 def _count_instants(judge: Judge, record: JobRecord, rows: list[Row], open_s: list[int]) -> None:

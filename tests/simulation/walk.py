@@ -31,8 +31,6 @@ DESIGN: Final = ROOT / "cron" / "DESIGN.md"
 BEGIN: Final = "<!-- walk: written by `make docs` -->"
 END: Final = "<!-- end of walk -->"
 COLUMNS_MAX: Final = 100
-FUNCTIONS_MAX: Final = 100
-"""A path of more functions cannot be read any more; the first build's had 245."""
 
 Function = tuple[str, str]
 
