@@ -104,7 +104,8 @@ def is_compact(state: State, record: JobRecord, before_s: int) -> bool:
 def _needed_from(state: State, record: JobRecord, before_s: int) -> int:
     """Return `before_s`, or what is before all instants that will have another row: launches that
     are open, and those that may be launched again."""
-    places = (*state.open_of(record), *record.dead)
+    others = [one.place for known in record.repeats.values() for one in known.others]
+    places = (*state.open_of(record), *record.dead, *others)
     return min([before_s, *(scheduled_s - 1 for scheduled_s, _ in places)])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cron.job import OnLost, Retry
+from cron.job import OnLost, Retry, Schedule
 from cron.launch_state import LaunchState
 from cron.notes import NoteCode, sentence
 from cron.state import commands as c
@@ -293,6 +293,18 @@ def test_a_letter_goes_as_a_whole_where_it_is_dropped() -> None:
     rig = dying(60, 120)
     assert rig.items(pool.DropDead((key_of(60), key_of(120)))) == [Verdict.NOT_DEAD, ACCEPTED]
     assert (rig.state.dead, rig.record().repeats) == ({}, {})
+
+
+def test_the_schedule_of_each_launch_that_a_letter_knows_is_kept() -> None:
+    rig = dying(60)  # by the first schedule
+    rig.to(61).account(to=61)
+    rig.put(job(work=HANDLER, schedule=Schedule("*/2 * * * *", "*/2 * * * *")))
+    kill(rig, 120)
+    rig.to(900).append(c.Forget((1,), T0 + 900))
+    assert [span.from_s - T0 for span in rig.record().spans] == [0, 61]
+    assert rig.items(pool.DropDead((key_of(120),))) == [ACCEPTED]
+    rig.append(c.Forget((1,), T0 + 900))
+    assert len(rig.record().spans) == 1
 
 
 def test_a_backfilled_launch_is_counted_no_more() -> None:
