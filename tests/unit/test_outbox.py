@@ -153,5 +153,7 @@ def test_an_asynchronous_connection_is_refused_with_the_way_out(module, name):
 def test_a_row_of_another_language_may_say_retries() -> None:
     made = outbox.read_row("k", '{"handler": "mail.send", "retries": 4}')
     assert made.tries == 5
+    made = outbox.read_row("k", '{"handler": "mail.send", "retries": "unlimited"}')
+    assert made.tries == 999_999_999
     with pytest.raises(BadTask, match="is no task"):
         outbox.read_row("k", '{"handler": "mail.send", "retries": "4"}')

@@ -19,6 +19,7 @@ from cron.api.launches import (
     WhyRequest,
 )
 from cron.errors import UnknownLaunch
+from cron.limits import ATTEMPTS_MAX
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest, count_of
 from cron.web.console.texts import end_of, shown_output
@@ -30,7 +31,6 @@ OUTPUT_HTML_MAX: Final = 38_000
 ATTEMPTS_SHOWN: Final = 50
 PARTS_SHOWN: Final = 100
 STORY_SHOWN: Final = 200
-_ATTEMPTS_MAX: Final = 1_000_000
 _REDRIVE: Final = re.compile(r",? and `raftcron dead redrive [^`]*` launches it again")
 """What a verdict tells to type; the page has a button for it."""
 _LOG_POINTS: Final = (
@@ -54,8 +54,8 @@ async def show(asked: PageRequest, name: str) -> Page:
         raise UnknownLaunch(f"there is no launch {name[:300]!r}", str(error)) from error
     attempts = await asked.ask(t.SHOW, ShowRequest(launch=str(launch)))
     latest = attempts[-1]
-    attempt = count_of(asked.query.get("attempt", ""), 0, _ATTEMPTS_MAX)
-    part = count_of(asked.query.get("part", ""), 1, _ATTEMPTS_MAX)
+    attempt = count_of(asked.query.get("attempt", ""), 0, ATTEMPTS_MAX)
+    part = count_of(asked.query.get("part", ""), 1, ATTEMPTS_MAX)
     why = await asked.maybe(t.WHY, WhyRequest(job=launch.job, at_s=launch.scheduled_s))
     is_dead = False
     if not latest.is_open:
