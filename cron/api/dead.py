@@ -43,7 +43,8 @@ class DeadQuery(Request, frozen=True, kw_only=True):
     `launch` is one alone, `task` the full name of a task, `jobs` a pattern of job names. `queue` is
     the full name of a queue of tasks, `key` that of a task within its queue. `reason` is that of
     the end, or its state. `since_ms` is inclusive, `until_ms` exclusive, both of when they died, 0
-    for no bound.
+    for no bound. Letters of the cell itself are meant only where a name, a pattern, a tenant, a
+    pool or a collection is said.
     """
 
     launch: LaunchText = ""
@@ -62,6 +63,12 @@ class DeadQuery(Request, frozen=True, kw_only=True):
     key: Key = ""
 
 
+def is_of_some(query: DeadQuery) -> bool:
+    """Return whether a query says which launches, jobs or tasks it is about."""
+    said = (query.launch, query.task, query.jobs, query.queue, query.key)
+    return any((*said, query.tenant, query.pool, query.collection))
+
+
 def names_of(query: DeadQuery) -> list[str]:
     """Return task, queue and key of a query, as an outcome repeats them; [] where it has none."""
     names = [query.task, query.queue, query.key]
@@ -70,10 +77,12 @@ def names_of(query: DeadQuery) -> list[str]:
 
 class DeadReport(View, frozen=True, kw_only=True):
     """Dead letters, in the order that was asked for; `total` is how many fit. A letter's
-    `ended_at_ms` is when its launch was given up."""
+    `ended_at_ms` is when its launch was given up. `own` letters of the cell itself would fit, and
+    are left out: the tenant `raftcron` has them."""
 
     letters: list[LaunchView] = []
     total: int = 0
+    own: int = 0
 
 
 class DeadChange(Request, frozen=True, kw_only=True):

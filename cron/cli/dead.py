@@ -120,10 +120,17 @@ def dead_command() -> None:
 @stale_option
 @asks_cell
 def list_command(settings: Settings, /, **wanted: Any) -> None:
-    """List dead letters, oldest first; with --newest, newest first."""
+    """List dead letters, oldest first; with --newest, newest first.
+
+    Letters of the cell itself are listed with --tenant raftcron.
+    """
     report = settings.ask(table.DEAD, DeadQuery(**wanted))
     settings.show(LETTERS, report.letters)
     settings.show_left(report.total - len(report.letters), "a filter, or a higher --limit")
+    if report.own:
+        own = render.number(report.own, "dead letter")
+        way = "`raftcron dead list --tenant raftcron` lists them"
+        render.line(f"raftcron: {own} of the cell itself; {way}", err=True)
 
 
 @dead_command.command("show")

@@ -95,7 +95,8 @@ def queue_command(
     `queue apply` declares the queues that tasks are put in, `queue list` shows these.
 
     A job is "behind" if one of its instants fell due and has no launch yet, because more launches
-    fall due than can begin.
+    fall due than can begin. Queues of the cell itself, which tell of alerts, are shown with
+    --tenant or a pool.
 
     With a JOB, a PATTERN of jobs, a LAUNCH or --collection, show the open launches, how many are
     ahead of each, and why it waits.

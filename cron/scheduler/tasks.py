@@ -35,6 +35,7 @@ from cron.job import COMMAND
 from cron.launch_state import LaunchState
 from cron.scheduler.far_tasks import USUAL, FarTasks, SpillSettings
 from cron.state import tasks as t
+from cron.state.alerts import is_own
 from cron.state.outcome import Outcome
 from cron.state.state import State
 from cron.state.tasking import deadline_s_of, handler_of, priority_of
@@ -121,6 +122,10 @@ class TaskIndex:
         """Whether so many entries are not true any more that a new index is cheaper."""
         entries = self._entries + self.far.count
         return not self._is_loading and entries > 2 * self._state.tasks.waiting + STALE_MAX
+
+    def count_unbegun(self) -> int:
+        """Return how many tasks are ready and never began, those of the cell itself left out."""
+        return sum(count for (queue, _), count in self._line_counts.items() if not is_own(queue))
 
     # ---- what State says
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
+from itertools import repeat
 from typing import Final
 
 from consensus.histogram import Histogram
@@ -72,8 +73,10 @@ class Activity:
         if state is not self._state:
             self._begin(state, index - 1)
         for item in outcome.ended:
+            own = 0
             if isinstance(item, Chunk):
-                count = (len(item) - count_own(item.jobs)) * (item.count or 1)
+                own = count_own(item.jobs)
+                count = (len(item) - own) * (item.count or 1)
             elif item.kind is not RowKind.AMENDMENT and not is_own(item.job):
                 count = item.count
             else:
@@ -81,7 +84,7 @@ class Activity:
             if not count:
                 continue
             if item.begun_index:
-                self.lateness.note_all(_lateness_ms(item))
+                self.lateness.note_all(_lateness_ms(item, has_own=own > 0))
             if isinstance(item, Row) and is_tried_again(state, item):
                 self.retried[item.state, item.reason] += 1
                 continue
@@ -149,23 +152,26 @@ def is_tried_again(state: State, row: Row) -> bool:
     return (row.scheduled_s, row.trigger) in record.open
 
 
-def _lateness_ms(item: Row | Chunk) -> list[int]:
+def _lateness_ms(item: Row | Chunk, *, has_own: bool) -> list[int]:
     """Return how late the first attempts of instants among these rows started; 0 for one whose
-    executor's clock says that it started before its time."""
+    executor's clock says that it started before its time. `has_own`: rows of the cell itself are
+    among these of a chunk, and left out."""
     if isinstance(item, Row):
         is_whole = not item.trigger and not item.parts
         is_first = item.started_ms and item.attempt == 1 and is_whole
         return [max(0, item.started_ms - item.scheduled_s * 1000)] if is_first else []
     rows = len(item)
-    if item.attempts == 1 and item.triggers == 0 and isinstance(item.scheduled_s, int):
+    is_plain = item.attempts == 1 and item.triggers == 0 and not has_own
+    if is_plain and isinstance(item.scheduled_s, int):
         due_ms = item.scheduled_s * 1000  # of nearly all: a batch of one instant
         started = values(item.started_ms, rows)
         return [at_ms - due_ms if at_ms > due_ms else 0 for at_ms in started if at_ms]
     columns = (item.started_ms, item.scheduled_s, item.attempts, item.triggers)
+    names = item.jobs.split("\n") if has_own else repeat("", rows)
     return [
         max(0, started_ms - scheduled_s * 1000)
-        for started_ms, scheduled_s, attempt, trigger in zip(
-            *(values(one, rows) for one in columns), strict=True
+        for name, started_ms, scheduled_s, attempt, trigger in zip(
+            names, *(values(one, rows) for one in columns), strict=True
         )
-        if started_ms and attempt == 1 and not trigger
+        if started_ms and attempt == 1 and not trigger and not is_own(name)
     ]

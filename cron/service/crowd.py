@@ -13,6 +13,7 @@ from cron.calendar.schedule import compile_or_none
 from cron.errors import Problem
 from cron.job import COMMAND, Job, Schedule, ScheduleKey
 from cron.service.replica import Replica
+from cron.state.alerts import is_own
 from cron.state.state import JobRecord, State
 
 MINUTES_AHEAD: Final = 24 * 60
@@ -58,12 +59,13 @@ class Crowd:
 
 def count_due(records: Iterable[JobRecord], from_s: int) -> list[int]:
     """Return how many launches fall due in each of the minutes from `from_s` on, those that a pause
-    skips left out. Jobs of one schedule are counted together. An empty list: there are more
-    than `SCHEDULES_MAX` schedules. Only an hour: it takes more than LOOKS_MAX looks."""
+    skips and those of the cell itself left out. Jobs of one schedule are counted together. An empty
+    list: there are more than `SCHEDULES_MAX` schedules. Only an hour: it takes more than LOOKS_MAX
+    looks."""
     alike: Counter[tuple[ScheduleKey, int]] = Counter()
     schedules: dict[tuple[ScheduleKey, int], Schedule] = {}
     for record in records:
-        if record.job is None or record.task:
+        if record.job is None or record.task or is_own(record.name):
             continue
         schedule, since_s = record.job.schedule, from_s
         if record.paused is not None and record.paused.holds(from_s * 1000):

@@ -14,6 +14,7 @@ from cron.api.dead import (
     DeadOutcome,
     DeadQuery,
     DeadReport,
+    is_of_some,
     names_of,
 )
 from cron.api.launches import LaunchView
@@ -24,6 +25,7 @@ from cron.scheduler.admission import Admission
 from cron.scheduler.job_filter import JobFilter, selector
 from cron.service.launches import of_row
 from cron.service.replica import Replica
+from cron.state.alerts import is_own
 from cron.state.commands import Command, Key
 from cron.state.letters import find
 from cron.state.outcome import Verdict
@@ -56,11 +58,19 @@ async def listed(replica: Replica, query: DeadQuery) -> DeadReport:
     Raises:
         NotFound: a launch or task is named that has none.
     """
-    found = await _find(replica.state, query)
+    fitting = await _find(replica.state, query)
+    found = _meant(query, fitting)
+    own = len(fitting) - len(found)
     if query.is_newest:
         found.reverse()
     letters = [_view_of(one) async for one in in_turns(found[: query.limit])]
-    return DeadReport(letters=letters, total=len(found))
+    return DeadReport(letters=letters, total=len(found), own=own)
+
+
+def _meant(query: DeadQuery, found: list[Found]) -> list[Found]:
+    """Return those of the letters that fit that a query is about: without a name or a tenant, not
+    those of the cell itself."""
+    return found if is_of_some(query) else [one for one in found if not is_own(one[2].name)]
 
 
 def _view_of(found: Found) -> LaunchView:
@@ -99,7 +109,7 @@ async def drop(replica: Replica, change: DeadChange) -> DeadOutcome:
 
 
 async def _change(replica: Replica, change: DeadChange, *, is_drop: bool) -> DeadOutcome:
-    found = await _find(replica.state, change.query, is_drop=is_drop)
+    found = _meant(change.query, await _find(replica.state, change.query, is_drop=is_drop))
     at_once = found[:DEAD_MAX]
     notes = list(_notes(at_once, is_drop=is_drop))
     if change.is_dry_run or not at_once:

@@ -29,6 +29,7 @@ from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.service.executors import views_of
+from cron.state.alerts import is_own
 from cron.state.commands import FORMAT
 from cron.state.letters import keeps_all
 from cron.state.state import State
@@ -194,8 +195,8 @@ class ClusterStatus:
             format=FORMAT,
             overload=self._leader.overload.view,
             tasks=(
-                task_counts(state, len(self._leader.indexes.tasks.unbegun))
-                if role == "leader" and state.queues
+                task_counts(state, self._leader.indexes.tasks.count_unbegun())
+                if role == "leader" and not all(map(is_own, state.queues))
                 else None
             ),
         )
@@ -478,8 +479,9 @@ def progress_of(joining: Joining | None) -> JoinProgress | None:
 
 
 def task_counts(state: State, due: int) -> TaskCounts:
-    """Return how many tasks of all queues wait, are `due`, as the leader's index says, and run."""
-    queues = state.queues.values()
+    """Return how many tasks of users' queues wait, are `due`, as the leader's index says, and
+    run."""
+    queues = [queue for name, queue in state.queues.items() if not is_own(name)]
     running = sum(queue.running for queue in queues) - due
     return TaskCounts(waiting=sum(queue.waiting for queue in queues), due=due, running=running)
 

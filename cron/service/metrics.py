@@ -31,6 +31,8 @@ from cron.launch_state import LaunchState
 from cron.service.alert_deliveries import failed_deliveries, oldest_delivery_ms
 from cron.service.members import task_counts
 from cron.service.replica import Replica
+from cron.state.alerts import SELF
+from cron.state.own import users_counts
 from launcher.protocol.status import Reason
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -252,10 +254,10 @@ class Metrics:
                 for pool in waiting
             ),
         )
-        counts = task_counts(state, len(replica.leader.indexes.tasks.unbegun))
+        counts = task_counts(state, replica.leader.indexes.tasks.count_unbegun())
         yield _series(
             "raftcron_tasks",
-            "Tasks of all queues that are not over, by state.",
+            "Tasks of users' queues that are not over, by state.",
             "state",
             (("waiting", counts.waiting), ("due", counts.due), ("running", counts.running)),
         )
@@ -286,7 +288,7 @@ class Metrics:
         yield _number(
             "raftcron_dead_letters",
             "Dead letters: launches and tasks that were given up and wait for a person.",
-            len(state.dead),
+            users_counts(state).dead,
         )
         yield _series(
             "raftcron_dead_letters_full_ratio",
@@ -337,11 +339,13 @@ class Metrics:
         )
 
     def _queued(self) -> tuple[Counter[str], Counter[str], dict[str, int]]:
-        """Return how many launches run and wait in each pool, the longest queues only, and since
-        when the oldest of each waits."""
+        """Return how many launches run and wait in each pool, those of the cell itself left out,
+        the longest queues only, and since when the oldest of each waits."""
         queues = self._replica.leader.queues
         running, waiting, oldest_ms = Counter[str](), Counter[str](), dict[str, int]()
         for depth in queues.depths() if queues is not None else ():
+            if depth.tenant == SELF:
+                continue
             running[depth.pool] += depth.running
             waiting[depth.pool] += depth.waiting
             if depth.waiting:

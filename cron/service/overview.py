@@ -30,6 +30,7 @@ from cron.service.jobs import of_job
 from cron.service.launches import of_row
 from cron.service.replica import Replica
 from cron.state.alerts import is_own
+from cron.state.own import users_counts
 from cron.state.state import JobRecord
 
 NAMES_SHOWN: Final = 100
@@ -125,10 +126,12 @@ def _fits(
 
 
 async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:
-    """Return how many launches ended in each of the last minutes, and what is open now."""
+    """Return how many launches ended in each of the last minutes, and what is open now, those of
+    the cell itself left out."""
     state, now_ms = replica.state, replica.clock.wall_ms()
     await replica.activity.read(now_ms)
     crowd = await replica.activity.crowd.next_day(now_ms)
+    users = users_counts(state)
     counts = replica.activity.minutes(now_ms - (query.minutes - 1) * MINUTE_MS)
     return ActivityReport(
         minutes=[
@@ -137,10 +140,10 @@ async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:
         ],
         since_ms=replica.activity.since_ms,
         now_ms=now_ms,
-        due=len(state.due),
-        running=len(state.active),
+        due=users.due,
+        running=users.active,
         jobs=sum([one.job is not None and not is_own(one.name) for one in state.jobs.values()]),
-        dead=len(state.dead),
+        dead=users.dead,
         terms=[
             TermView(one.epoch.term, one.epoch.replica, one.at_ms)
             for one in state.leader_terms[-TERMS_SHOWN:]

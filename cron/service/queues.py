@@ -20,7 +20,9 @@ from cron.scheduler.views import Depth
 from cron.scopes import scope_text
 from cron.service.launches import open_viewer
 from cron.service.replica import Replica
+from cron.state.alerts import SELF
 from cron.state.launch_row import LaunchRow
+from cron.state.own import users_counts
 from cron.state.state import State
 from launcher.protocol.names import parse_launch_name, short_job_name, split_job_name
 
@@ -36,7 +38,8 @@ POSITIONS_MAX: Final = 5
 
 
 async def depths(replica: Replica, query: QueueQuery) -> QueuesReport:
-    """Return the waiting and running launches, by pool, priority and tenant.
+    """Return the waiting and running launches, by pool, priority and tenant. Those of the cell
+    itself are left out unless the query names a tenant or a pool.
 
     Raises:
         Unavailable: the queues are not made yet.
@@ -44,7 +47,7 @@ async def depths(replica: Replica, query: QueueQuery) -> QueuesReport:
     queues, is_within = replica.leader.queues, tenants_within(query.within)
     if queues is None:
         raise Unavailable("the leader has no queues yet", "try again shortly")
-    behind = replica.leader.behind()
+    behind, is_named = replica.leader.behind(), bool(query.tenant or query.pool)
     depths = {(one.pool, one.priority, one.tenant): one for one in queues.depths()}
     for place in behind:
         depths.setdefault(place, Depth(*place, 0, 0, 0, None))
@@ -52,6 +55,7 @@ async def depths(replica: Replica, query: QueueQuery) -> QueuesReport:
         depth
         for _, depth in sorted(depths.items(), key=lambda item: item[0])
         if query.tenant in ("", depth.tenant) and query.pool in ("", depth.pool)
+        if is_named or depth.tenant != SELF
         if is_within is None or is_within(depth.tenant)
     ]
     now_ms, viewer = replica.clock.wall_ms(), open_viewer(replica)
@@ -120,13 +124,14 @@ async def waits(replica: Replica, query: WaitQuery) -> WaitsReport:
 
 
 def _oldest(replica: Replica, query: WaitQuery) -> WaitsReport:
-    """Return the launches that have not begun, the oldest first; where not all may be seen, of the
-    first DUE_LOOKS."""
+    """Return the launches of users that have not begun, the oldest first; where not all may be
+    seen, of the first DUE_LOOKS."""
     state, is_within = replica.state, names_within(query.within)
-    keys, total = state.due.oldest(query.limit), len(state.due)
+    total = users_counts(state).due
+    looks = DUE_LOOKS if is_within is not None else query.limit + len(state.due) - total
+    keys = [key for key in state.due.oldest(min(looks, DUE_LOOKS)) if key[0] not in state.own]
     if is_within is not None:
-        looked_at = state.due.oldest(DUE_LOOKS)
-        keys = [key for key in looked_at if is_within(state.by_number[key[0]].name)]
+        keys = [key for key in keys if is_within(state.by_number[key[0]].name)]
         total = len(keys)
     shown = open_viewer(replica)
     rows = [row for key in keys[: query.limit] if (row := state.due.get(key)) is not None]

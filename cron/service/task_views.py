@@ -40,6 +40,7 @@ from cron.service import spilled
 from cron.service.launches import open_viewer, show
 from cron.service.replica import Replica
 from cron.service.task_feed import WHOLE
+from cron.state.alerts import is_own
 from cron.state.chains import names_of, waits_for
 from cron.state.launch_row import LaunchRow
 from cron.state.state import State
@@ -208,13 +209,16 @@ def no_launch_yet(replica: Replica, handler: str) -> str:
 
 
 def fits(state: State, wanted: TaskFilter, now_ms: int) -> Callable[[TaskRecord], bool]:
-    """Return what says whether a task is one of those that a filter means."""
+    """Return what says whether a task is one of those that a filter means. Messages of the cell
+    itself are none unless it names a queue, a tenant, a group or a collection."""
     within = names_within(wanted.within)
     tenant = f"{wanted.tenant}/"
+    hides_own = not (wanted.queue or wanted.tenant or wanted.group or wanted.collection)
 
     def fit(task: TaskRecord) -> bool:
         return (
-            (not wanted.queue or task.queue == wanted.queue)
+            not (hides_own and is_own(task.queue))
+            and (not wanted.queue or task.queue == wanted.queue)
             and (not wanted.group or task.group == wanted.group)
             and (not wanted.tenant or task.queue.startswith(tenant))
             and task.key.startswith(wanted.prefix)

@@ -65,7 +65,7 @@ def _is_over(context: Context, record: JobRecord, lost: Container[int]) -> bool:
 def _drop(state: State, record: JobRecord) -> None:
     state.touch(record)
     earlier.drop(state, record)
-    del state.by_number[record.number]
+    state.drop_record(record.number)
     del state.jobs[record.name]
     state.doubtful.pop(record.number, None)
     state.forgotten_s = max(state.forgotten_s, record.horizon_s)

@@ -181,7 +181,7 @@ def _decode(parts: Iterator[bytes]) -> State:
         head = _decode_head(next(parts, b""))
         state = head.state
         for record in _records_of(parts, _records, head.jobs):
-            state.by_number[record.number] = record
+            state.put_record(record)
             if not record.task:
                 state.jobs[record.name] = record
                 state.note_job(record)

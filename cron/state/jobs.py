@@ -116,7 +116,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
             spans=[span],
         )
         state.jobs[job.name] = record
-        state.by_number[record.number] = record
+        state.put_record(record)
         state.note_job(record)
         _note_change(context, record, command)
         return

@@ -22,7 +22,7 @@ from cron.job import Job, Overlap, Schedule
 from cron.launch_state import ACTIVE, LaunchState
 from cron.limits import LOST_KEPT
 from cron.scopes import Scope
-from cron.state.alerts import AlertState, Marks
+from cron.state.alerts import AlertState, Marks, is_own
 from cron.state.archive import History
 from cron.state.batches import COLUMNS, Batch
 from cron.state.calendars import Calendar
@@ -291,6 +291,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
         self.by_number: dict[int, JobRecord] = {}  # in ascending order
+        self.own: dict[int, JobRecord] = {}  # those of the cell itself
         self.due = LaunchIndex[Instants](self._due_row)
         self.active = LaunchIndex[Batch](
             lambda number, at_s, batch: self._begun_row(batch, batch.find(number, at_s))
@@ -388,6 +389,17 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             self.due.detailed[key] = record.open[key[1:]] = row
         for key in self.active.of_jobs([record.number for record in records]):
             self.changeable(key)
+
+    def put_record(self, record: JobRecord) -> None:
+        """Add a job, or that of a task, under its number."""
+        self.by_number[record.number] = record
+        if is_own(record.name):
+            self.own[record.number] = record
+
+    def drop_record(self, number: int) -> None:
+        """Take out a job, or that of a task."""
+        del self.by_number[number]
+        self.own.pop(number, None)
 
     def note_unpaid(self, row: LaunchRow) -> None:
         """Note a due launch that waits for a retry of its tenant's."""

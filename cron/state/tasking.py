@@ -406,7 +406,7 @@ def make_ready(context: Context, task: t.TaskRecord) -> JobRecord:
         spans=[Span(state.catalog, scheduled_s - 1, 0, _ONCE)],
         task=task.number,
     )
-    state.by_number[record.number] = record
+    state.put_record(record)
     state.tasks.add_bytes(t.tenant_of(task.queue), work_bytes(job.work))
     context.put_task(task, job=record.number, payload=b"")
     context.open_due(
@@ -580,7 +580,7 @@ def drop_jobs(context: Context) -> None:
             _drop_payload(context, record)
             continue
         state.touch(record)
-        del state.by_number[number]
+        state.drop_record(number)
         state.doubtful.pop(number, None)
         if record.job is not None:
             state.tasks.add_bytes(t.tenant_of(record.name), -work_bytes(record.job.work))

@@ -8,12 +8,13 @@ from typing import Any
 from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import tasks as t
+from cron.state.alerts import is_own
 from cron.state.chains import ReleaseTasks, name_of, work_bytes
 from cron.state.groups import CloseGroups, GroupClose, GroupRecord
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
-from cron.state.state import JobRecord
+from cron.state.state import JobRecord, State
 from tests.unit.state_rig import T0, StateRig
 
 QUEUE = "default/mail"
@@ -30,6 +31,11 @@ def task(key: str = "a", after_ms: int = 0, queue: str = QUEUE, **fields: Any) -
     content = repr((queue, key, after_ms, payload, options)).encode()
     digest = fields.pop("digest", hashlib.blake2b(content, digest_size=16).digest())
     return t.TaskSpec(queue, key, T0 * 1000 + after_ms, payload, digest, options, **fields)
+
+
+def own_numbers(state: State) -> set[int]:
+    """The numbers of the jobs of the cell itself, found one by one."""
+    return {number for number, one in state.by_number.items() if is_own(one.name)}
 
 
 class TasksRig(StateRig):
@@ -71,6 +77,7 @@ class TasksRig(StateRig):
         assert found.payload_bytes == state.tasks.payload_bytes
         assert found.tenant_bytes == state.tasks.tenant_bytes
         assert again.lost_tasks == state.lost_tasks
+        assert set(again.own) == set(state.own) == own_numbers(state)
         assert found.result_bytes == state.tasks.result_bytes
         assert (again.holds, again.groups) == (state.holds, state.groups)
         assert again.holds.followed == state.holds.followed

@@ -286,3 +286,10 @@ async def test_a_dry_run_of_redrive_waits_for_nothing():
         FakeBackend(redrive=outcome), "dead", "redrive", LAUNCH, "--wait", "--dry-run"
     )
     assert result.exit_code == 0
+
+
+async def test_dead_list_says_that_the_cell_itself_has_letters_and_how_to_see_them():
+    backend = FakeBackend(dead=DeadReport(letters=[LETTER], total=1, own=2))
+    result = await cli(backend, "dead", "list")
+    way = "`raftcron dead list --tenant raftcron` lists them"
+    assert result.stderr == f"raftcron: 2 dead letters of the cell itself; {way}\n"

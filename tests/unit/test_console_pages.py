@@ -691,3 +691,9 @@ async def test_dead_letters_of_a_queue_of_tasks_are_found_by_the_name_of_the_que
     assert "shop/invoice:order-7" in read.text
     # What the page's buttons change is what it shows.
     assert 'name="queue" value="shop/invoice"' in said.body.decode()
+
+
+async def test_the_page_of_dead_letters_says_how_many_the_cell_itself_has() -> None:
+    of = full("plain")
+    of.answers["dead"] = DeadReport(own=3)
+    assert "The cell itself has 3 more" in (await page_of("/dead", of))[1].text

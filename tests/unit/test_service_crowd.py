@@ -41,6 +41,12 @@ def test_what_a_pause_skips_does_not_count() -> None:
     assert counted(rig) == [1] * 30 + [2] * (MINUTES_AHEAD - 30)
 
 
+def test_heartbeats_of_the_cell_itself_do_not_count() -> None:
+    beat = msgspec.structs.replace(job(), name="raftcron/heartbeat-ops")
+    assert counted(declared(beat)) == [0] * MINUTES_AHEAD
+    assert counted(declared(beat, job("a"))) == [1] * MINUTES_AHEAD
+
+
 def test_more_schedules_than_are_looked_at_give_no_answer() -> None:
     (record,) = declared(job()).state.jobs.values()
 

@@ -22,6 +22,7 @@ from cron.history.store import RowStore
 from cron.job import Schedule
 from cron.launch_state import LaunchState
 from cron.scheduler.budget import TurnPace
+from cron.scheduler.tasks import TaskIndex
 from cron.scheduler.views import Depth
 from cron.service.job_series import SeriesOfJobs
 from cron.service.metrics import SERIES_MAX, Machine, Metrics
@@ -51,7 +52,7 @@ class Measured(Watched):
         self.leader.epoch = Epoch(3, "r1")
         self.leader.queues = SimpleNamespace(depths=lambda: self.depths)
         self.leader.pace = TurnPace()
-        self.leader.indexes = SimpleNamespace(tasks=SimpleNamespace(unbegun={}))
+        self.leader.indexes = SimpleNamespace(tasks=TaskIndex(self.state))
         self.leader.pool = SimpleNamespace(
             count=2,
             sessions=lambda: self.sessions,
@@ -146,6 +147,59 @@ async def test_a_batch_is_counted_by_how_late_each_first_attempt_started(
     assert found["raftcron_launch_lateness_seconds_sum{}"] == (before + 2_340) / 1000
     assert measured.served.activity.ended[LaunchState.SUCCEEDED, Reason.NONE] == 12
     assert measured.served.activity.ended[LaunchState.SKIPPED, Reason.NONE] == 15
+
+
+async def test_how_late_launches_of_the_cell_itself_start_is_not_counted(
+    measured: Measured,
+) -> None:
+    names = "raftcron/heartbeat-ops\na/y\nraftcron/alerts:1"
+    started = [T0 * 1000 + 9_000_000, T0 * 1000 + 40, T0 * 1000 + 9_000_000]
+    before = list(measured.served.activity.lateness.counts)
+    for chunk in (
+        _chunk(jobs=names, started_ms=column(started)),
+        _chunk(jobs=names, started_ms=column(started), scheduled_s=column([T0, T0, T0 + 60])),
+        _chunk(jobs="raftcron/a\nraftcron/b\nraftcron/c", started_ms=T0 * 1000 + 9_000_000),
+    ):
+        outcome = Outcome(Verdict.ACCEPTED, Epoch(), (), (), (chunk,))
+        measured.served.activity.follow(measured.state.index + 1, outcome)
+    after = measured.served.activity.lateness.counts
+    grown = [now - then for now, then in zip(after, before, strict=True)]
+    assert (grown[0], sum(grown)) == (2, 2)
+
+
+async def test_what_the_cell_itself_waits_with_and_has_dead_is_not_in_the_numbers(
+    measured: Measured,
+) -> None:
+    now_ms = measured.clock.now_ms
+    measured.depths = [
+        Depth("command", 0, "a", 2, 1, now_ms - 4_000, None),
+        Depth("command", 0, "raftcron", 3, 5, now_ms - 9_500, None),
+        Depth("alert.mail", 0, "raftcron", 3, 5, now_ms - 9_500, None),
+    ]
+    ops = Channel("ops", ChannelKind.MAIL, ("ops@example.com",))
+    rule = Rule("twice", Condition(AlertKind.FAILED, count=2), (), ("ops",))
+    measured.append(a.ApplyAlerts(0, (ops,), (rule,)))
+    measured.append(a.RaiseAlerts((a.RaiseLine("twice", (JOB,), (a.Evidence(2),)),)))
+    found = await measured.numbers()
+    assert found["raftcron_queue_depth{pool=command}"] == 2
+    assert found["raftcron_running_launches{pool=command}"] == 1
+    assert found["raftcron_oldest_waiting_seconds{pool=command}"] == 4
+    assert "raftcron_queue_depth{pool=alert.mail}" not in found
+    assert found["raftcron_tasks{state=waiting}"] == 0, "one message waits"
+    [task] = measured.state.tasks_by_number.values()
+    measured.items(ReadyTasks((task.number,)))
+    record = measured.state.record_of(task.name)
+    assert record is not None
+    second = record.horizon_s - T0
+    measured.begin(second, 1, record.number)
+    measured.finished(
+        second, 1, record.number, state=LaunchState.FAILED, reason=Reason.FATAL, exit_code=1
+    )
+    assert len(measured.state.dead) == 1
+    found = await measured.numbers()
+    assert found["raftcron_dead_letters{}"] == 0
+    assert "raftcron_dead_letters_full_ratio{tenant=raftcron}" in found, "it has a name of its own"
+    assert found["raftcron_alert_deliveries_failed_total{}"] == 1
 
 
 def test_an_attempt_in_parts_says_nothing_of_lateness(measured: Measured) -> None:

@@ -267,6 +267,26 @@ async def test_launches_of_the_cell_itself_are_not_counted(row_store: RowStore) 
     assert sum(ended.values()) == 3, "nor in the metrics"
 
 
+async def test_what_the_cell_itself_has_open_or_dead_is_not_among_the_sums(
+    row_store: RowStore,
+) -> None:
+    rig = Watched(row_store)
+    own = msgspec.structs.replace(job(retry=Retry(tries=2)), name="raftcron/heartbeat-ops")
+    rig.put(own, job("mail", retry=Retry(tries=2)))
+    for name in (own.name, "default/mail"):
+        number = rig.state.jobs[name].number
+        rig.account(60, 120, 180, number=number)
+        rig.to(180).begin(60, number=number)
+        failed = {"state": LaunchState.FAILED, "reason": Reason.FATAL, "exit_code": 1}
+        rig.finished(60, number=number, **failed)
+        rig.begin(120, number=number)
+    open_now = (rig.state.due, rig.state.active, rig.state.dead)
+    assert [len(one) for one in open_now] == [2, 2, 2]
+    rig.clock.now_ms = rig.at_ms
+    report = await rig.activity()
+    assert (report.due, report.running, report.dead) == (1, 1, 1)
+
+
 def test_names_of_the_cell_are_counted_in_a_chunk_of_names() -> None:
     names = "raftcron/a\nx/raftcron\nraftcron/b\nraftcronic/c\nraftcron/alerts:1"
     assert a.count_own(names) == 3

@@ -221,3 +221,23 @@ async def test_what_somebody_else_was_faster_with_is_told() -> None:
     outcome = await w.service.drop_dead(DeadChange(query=DeadQuery()))
     assert outcome.launches == ALL[1:]
     assert outcome.kept == [f"{ALL[0]}: somebody has launched or forgotten it meanwhile"]
+
+
+async def test_letters_of_the_cell_itself_are_listed_and_changed_by_name_alone() -> None:
+    w = world()
+    beat = msgspec.structs.replace(job(retry=Retry(tries=2)), name="raftcron/heartbeat-ops")
+    w.rig.put(beat)
+    w.die(300, number=w.state.jobs[beat.name].number)
+    report = await w.service.dead(DeadQuery())
+    assert ([one.launch for one in report.letters], report.total) == (ALL, 4)
+    assert report.own == 1
+    assert (await w.service.dead(DeadQuery(reason="timeout"))).own == 0
+    for query in (DeadQuery(tenant="raftcron"), DeadQuery(jobs=beat.name)):
+        named = await w.service.dead(query)
+        assert ([one.tenant for one in named.letters], named.own) == (["raftcron"], 0)
+    assert (await w.service.dead(DeadQuery(pool="command"))).total == 2, "a pool names some"
+    everything = DeadChange(query=DeadQuery(), by="ann", is_everything=True)
+    assert (await w.service.drop_dead(everything)).launches == ALL
+    assert [w.state.by_number[key[0]].name for key in w.state.dead] == [beat.name]
+    own = DeadChange(query=DeadQuery(tenant="raftcron"), by="ann")
+    assert len((await w.service.drop_dead(own)).launches) == 1

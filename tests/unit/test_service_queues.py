@@ -12,9 +12,10 @@ from cron.api.queues import QueueQuery, QueueView, WaitQuery
 from cron.errors import InvalidInput
 from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.service import queues
+from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
 from tests.unit.pool_people_rig import World
-from tests.unit.state_rig import T0, with_job
+from tests.unit.state_rig import T0, job, with_job
 
 
 @pytest.fixture
@@ -88,6 +89,44 @@ async def test_what_waits_longest_is_told_first_with_the_reason(world: World) ->
     for scope, total in (("default/*", 2), ("other/*", 0)):
         seen = await world.service.waits(WaitQuery(is_due=True, within=[scope]))
         assert (len(seen.waits), seen.total) == (total, total)
+
+
+OWN = msgspec.structs.replace(job(), name="raftcron/heartbeat-ops")
+
+
+async def test_what_the_cell_itself_waits_with_does_not_lead_the_list_of_what_is_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = with_job()
+    rig.put(OWN)
+    rig.to(200)
+    for number, seconds in ((rig.state.jobs[OWN.name].number, (30, 40, 60)), (1, (60, 120))):
+        assert rig.account(*seconds, number=number) is Verdict.ACCEPTED
+    world = World(rig)
+    for scope in ([], ["*/*"]):
+        report = await world.service.waits(WaitQuery(is_due=True, limit=1, within=scope))
+        assert [one.job for one in report.waits] == ["backup"]
+        assert report.total == 2
+    named = await world.service.waits(WaitQuery(job=OWN.name))
+    assert named.total == 3
+    monkeypatch.setattr(queues, "DUE_LOOKS", 3)
+    report = await world.service.waits(WaitQuery(is_due=True, limit=2))
+    assert (len(report.waits), report.total) == (1, 2), "no more keys are looked at"
+
+
+async def test_queues_of_the_cell_itself_are_shown_where_a_tenant_or_pool_is_named(
+    world: World,
+) -> None:
+    assert world.queues is not None
+    world.queues.rows.append(Depth("alert.mail", 0, "raftcron", 5, 1, T0 * 1000, None))
+    world.jobs_behind = {("command", 0, "raftcron"): 2}
+    assert [one.tenant for one in await rows(world)] == ["default"]
+    for query, waiting in (
+        (QueueQuery(tenant="raftcron"), [5, 0]),
+        (QueueQuery(pool="alert.mail"), [5]),
+    ):
+        found = (await world.service.queues(query)).queues
+        assert [one.waiting for one in found] == waiting
 
 
 def test_what_waits_longest_is_asked_for_alone() -> None:

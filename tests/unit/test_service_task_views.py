@@ -23,12 +23,14 @@ from cron.scheduler.views import Wait
 from cron.service import task_views
 from cron.service.task_feed import TaskFeed
 from cron.state import tasks as t
+from cron.state.alerts import QUEUE
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import State
 from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0
+from tests.unit.tasks_rig import task
 from tests.unit.tasks_world import HANDLER, TasksWorld
 
 NAME = f"default/{HANDLER}:a"
@@ -348,3 +350,13 @@ def test_the_ring_begins_again_after_a_snapshot() -> None:
     states.append(State())
     states[-1].index = 50
     assert (feed.has(49), feed.has(50), feed.after(0, 0)) == (False, True, [])
+
+
+async def test_messages_of_the_cell_itself_lead_no_list_and_are_there_by_name(
+    world: TasksWorld,
+) -> None:
+    await world.submit_all("a", "b")
+    world.rig.submit(task("1-firing-ops", queue=QUEUE))
+    assert await keys(world) == "ba"
+    assert await keys(world, prefix="1") == ""
+    assert await keys(world, queue=QUEUE) == await keys(world, tenant="raftcron") == "1-firing-ops"
