@@ -11,15 +11,18 @@ import pytest
 
 from consensus.cell import MemberView, PeerView
 from consensus.leadership import Leadership
-from cron.api.members import JoinProgress, StatusRow
+from cron.api.members import JoinProgress, StatusRow, TaskCounts
 from cron.service import members
 from cron.service.members import MISSED_MAX, ClusterStatus, ReplicaIdentity, with_leader
+from cron.state.alerts import QUEUE
 from cron.state.commands import FORMAT
+from cron.state.tasks import SubmitTasks
 from launcher.protocol.limits import PROTOCOL
 from launcher.protocol.reading import parse_hello
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.cell_fakes import FOUNDED, FakeCell
 from tests.unit.pool_rig import beat
+from tests.unit.tasks_rig import task
 from tests.unit.test_leader_term import reigning
 
 LIMIT_MS = 10_000
@@ -346,6 +349,24 @@ async def test_a_leader_shows_who_joins_and_how_far_it_is() -> None:
     assert leader.matched == leader.applied
     assert (joins.role, joins.member_state, joins.incarnation) == ("learner", "joining", 2)
     assert (joins.matched, joins.joining) == (7, JoinProgress("dump", 40, 100))
+
+
+async def test_tasks_are_told_of_once_there_is_a_queue_that_is_not_the_cells_own() -> None:
+    async with reigning() as replica:
+        log: Any = FakeCell(replica.log)
+        one = ClusterStatus(
+            identity=ReplicaIdentity("r1", "r1", 1, "0", "2026a", {"r1": "r1"}),
+            log=log,
+            applier=replica.applier,
+            leader=replica.leader,
+            clock=replica.clock,
+            ask=Others(),
+            offset_ms_max=LIMIT_MS,
+        )
+        await replica.leader.append(SubmitTasks((task("1-firing-ops", HOUR_MS, QUEUE),), "cell"))
+        assert one.own().tasks is None
+        await replica.leader.append(SubmitTasks((task("a", HOUR_MS),), "shop"))
+        assert one.own().tasks == TaskCounts(waiting=1)
 
 
 async def test_a_follower_repeats_what_the_leader_says() -> None:
