@@ -9,19 +9,25 @@ dash(1) and bash(1) split it: quotes, comments, redirections. It decides nothing
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import Final
 
 _KILLED: Final = "it is killed when its shell is over"
 HINT: Final = "keep it in the foreground, or end the command with wait; a launch may run for days"
-_MAYBE = re.compile("&|setsid|screen|tmux|daemon")
+_MAYBE = re.compile("&|setsid|screen|tmux|daemon|sudo")
 """Without any of these there is nothing to find: most commands are not scanned."""
 _DEPTH_MAX: Final = 4
 """Of `sh -c '...'` in `sh -c '...'`."""
 _BASH_LIKE: Final = frozenset(("bash", "zsh"))
 """Shells in which `&>` is a redirection."""
 _SHELL_STRING = re.compile(
-    r"(?:\A|[ \t/;&|(])(?P<shell>sh|bash|dash|ksh|zsh|su)[ \t](?:[^;&|]*[ \t])?-[a-z]*c[ \t]+\Z"
+    r"(?:\A|[ \t/;&|(])(?:(?P<shell>sh|bash|dash|ksh|zsh|su)[ \t](?:[^;&|]*[ \t])?-[a-z]*c|eval)"
+    r"[ \t]+\Z"
 )
+_ELSEWHERE = re.compile(
+    r"(?:\A|[ \t/;&|(])(?:crictl|docker|kubectl|lxc|machinectl|nerdctl|podman|ssh)[ \t][^;&|]*\Z"
+)
+"""Programs whose commands run in another place, and are nobody's children here."""
 _LOOKED_BACK: Final = 200
 """Characters before a quoted text in which a shell is looked for that runs it."""
 _CLOSINGS: Final = (("$((", "))"), ("((", "))"), ("[[", "]]"), ("'", "'"), ("`", "`"))
@@ -33,7 +39,9 @@ _DETACHING = re.compile(
     r"(?P<program>setsid(?![^;&|\n]*[ \t](?:-[a-z]*w|--wait))(?=[ \t])"
     r"|screen(?=[^;&|\n]*[ \t]-[a-zA-Z]*d)"
     r"|tmux(?=[^;&|\n]*[ \t]new[^;&|\n]*[ \t]-[a-zA-Z]*d)"
-    r"|start-stop-daemon(?=[^;&|\n]*[ \t](?:-[a-zA-Z]*b|--background)\b)|daemonize|daemon)\b"
+    r"|start-stop-daemon(?=[^;&|\n]*[ \t](?:-[a-zA-Z]*b[a-zA-Z]*|--background)\b)"
+    r"|sudo(?=(?:[ \t]+-[a-zA-Z]+)*[ \t]+(?:-[a-zA-Z]*b[a-zA-Z]*|--background)\b)"
+    r"|daemonize|daemon)\b"
 )
 
 
@@ -47,20 +55,40 @@ def background(script: str, shell: str) -> str:
 
 def _background(script: str, shell: str, depth: int) -> str:
     plain, strings = _split(script)
-    waits_at = max((match.start("word") for match in _WAIT.finditer(plain)), default=-1)
+    waits = [match.start("word") for match in _WAIT.finditer(plain)]
+    ends = _group_ends(plain)
     for match in _AMPERSAND.finditer(plain):
         is_background = match[0] == "&" or (match[0] == "&>" and shell not in _BASH_LIKE)
-        if is_background and match.start() > waits_at:
+        # Only the shell that began it can wait for it: none outside of the ( ) around it.
+        last_wait = bisect_left(waits, ends[match.start()]) - 1
+        if is_background and (last_wait < 0 or waits[last_wait] < match.start()):
             return "&"
     if (found := _DETACHING.search(plain)) is not None:
         return found["program"]
     for begin, end in strings if depth else ():
-        inner = _SHELL_STRING.search(plain[max(begin - 1 - _LOOKED_BACK, 0) : begin - 1])
-        if inner is None:
+        before = plain[max(begin - 1 - _LOOKED_BACK, 0) : begin - 1]
+        inner = _SHELL_STRING.search(before)
+        if inner is None or _ELSEWHERE.search(before):
             continue
-        if deeper := _background(script[begin:end], inner["shell"], depth - 1):
+        if deeper := _background(script[begin:end], inner["shell"] or shell, depth - 1):
             return deeper
     return ""
+
+
+def _group_ends(plain: str) -> list[int]:
+    """Return of each place where the ( ) around it ends, or the end of the text."""
+    ends, opened = [len(plain)] * len(plain), list[int]()
+    closed: dict[int, int] = {}
+    around = [-1] * len(plain)
+    for at, character in enumerate(plain):
+        around[at] = opened[-1] if opened else -1
+        if character == "(":
+            opened.append(at)
+        elif character == ")" and opened:
+            closed[opened.pop()] = at
+    for at, begin in enumerate(around):
+        ends[at] = closed.get(begin, len(plain))
+    return ends
 
 
 def _split(script: str) -> tuple[str, list[tuple[int, int]]]:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from launcher.protocol.work import WorkSpec
+
 DIGITS: Final = 4
 """Digits of the digest in a name; where another job of the file has the same, LONG_DIGITS."""
 LONG_DIGITS: Final = 10
@@ -29,8 +31,9 @@ _AMOUNT = re.compile(r"[0-9.]+[smhd]?")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
 _WRAPPERS: Final = frozenset(
     (
-        *("busybox", "chronic", "chroot", "command", "doas", "env", "exec", "flock", "ionice"),
-        *("nice", "nohup", "setsid", "stdbuf", "sudo", "systemd-inhibit", "time", "timeout"),
+        *("busybox", "chronic", "chroot", "command", "cronic", "doas", "env", "exec", "flock"),
+        *("ionice", "nice", "nohup", "setsid", "stdbuf", "sudo", "systemd-inhibit", "time"),
+        "timeout",
     )
 )
 """Programs that run the program behind them."""
@@ -46,9 +49,12 @@ _PREPARING: Final = frozenset(
     )
 )
 """Commands that prepare the one behind them."""
-_INTERPRETERS: Final = frozenset(
-    ("bash", "dash", "ksh", "node", "perl", "php", "ruby", "sh", "zsh")
-)
+_INTERPRETER = re.compile(r"(?:bash|dash|ksh|node|perl|php|python|ruby|sh|zsh)[0-9.]*")
+_SWITCHING: Final = frozenset(("runuser", "su"))
+"""Programs that run a command line, behind -c, as another user."""
+_REDIRECTION = re.compile(r"[0-9]*[<>]")
+_DEPTH_MAX: Final = 3
+"""Of `sh -c` in `sh -c`."""
 
 
 class Unnamed(NamedTuple):
@@ -86,22 +92,35 @@ class DefaultNames:
         return (names.short if is_free else names.long), names
 
 
-def program(command: str) -> str:
+def program(command: str, depth: int = 0) -> str:
     """Return the program that a command runs, or the script that its interpreter runs, without
-    folders; "" if none can be told. It is a guess for a name, and decides nothing else."""
+    folders; "" if none can be told. It is a guess for a name, and decides nothing else. No value of
+    a variable and no file of a redirection is in it."""
     tokens = _TOKEN.findall(command[:_SCANNED_CHARS_MAX])
-    first = next(_programs(iter(tokens)), "")
-    return first or next((name for one in tokens if (name := _last_part(one))), "")
+    words = [*_words(tokens)]
+    first = next(_programs(iter(words), depth), "")
+    return first or next((_last_part(one) for one in words if not _BREAK.fullmatch(one)), "")
 
 
-def _programs(tokens: Iterator[str]) -> Iterator[str]:
+def _words(tokens: Iterable[str]) -> Iterator[str]:
+    """Yield the tokens without assignments and redirections."""
+    is_file = False
+    for token in tokens:
+        redirection = _REDIRECTION.match(token)
+        if is_file or _ASSIGNMENT.match(token) or redirection:
+            is_file = redirection is not None and token[redirection.end() :].strip("<>&|") == ""
+        else:
+            yield token
+
+
+def _programs(tokens: Iterator[str], depth: int) -> Iterator[str]:
     """Yield the names of programs that the simple commands of a line run."""
     is_awaited, skipped = True, 0
     for token in tokens:
         name = _last_part(token)
         if _BREAK.fullmatch(token):
             is_awaited, skipped = True, 0
-        elif not is_awaited or token in _KEYWORDS or _ASSIGNMENT.match(token):
+        elif not is_awaited or token in _KEYWORDS:
             continue
         elif token.startswith("-"):
             skipped += token in _WITH_VALUE
@@ -111,20 +130,28 @@ def _programs(tokens: Iterator[str]) -> Iterator[str]:
             is_awaited = False
         elif name in _WRAPPERS:
             skipped += name in _TAKES_FIRST
-        elif name in _INTERPRETERS or name.startswith("python"):
-            yield _script(tokens) or name
+        elif _INTERPRETER.fullmatch(name) or name in _SWITCHING:
+            yield _script(tokens, name in _SWITCHING, depth) or name
         elif name and not _AMOUNT.fullmatch(token):
             yield name
 
 
-def _script(tokens: Iterable[str]) -> str:
-    """Return the script that an interpreter gets, "" if it gets none."""
+def _script(tokens: Iterable[str], is_user_first: bool, depth: int) -> str:
+    """Return the script that an interpreter gets, or the program of the command line that it gets,
+    "" if it gets none. With `is_user_first`, the name of a user is no script."""
+    is_line = is_code = False
     for token in tokens:
-        if _BREAK.fullmatch(token) or token.startswith("<"):
+        if _BREAK.fullmatch(token):
             return ""
-        if token in ("-c", "-e", "-r"):
+        if is_code:
             return ""
-        if not token.startswith("-"):
+        if is_line:
+            return program(token.strip("\"'"), depth + 1) if depth < _DEPTH_MAX else ""
+        if token in ("-c", "--command"):
+            is_line = True
+        elif token in ("-e", "-r"):
+            is_code = True
+        elif not token.startswith("-") and not is_user_first:
             return _last_part(token)
     return ""
 
@@ -137,12 +164,20 @@ def _slug(text: str) -> str:
     return _NOT_IN_NAMES.sub("-", text.lower())[:_SLUG_CHARS_MAX].strip("-_") or _EARLIER
 
 
-def kept(names: Unnamed, chosen: str, is_own: Callable[[str], bool | None]) -> str:
-    """Return the name of a job in a cell. `is_own` tells of a name whether it is a job of the same
-    source; None if it is no job.
+def kept(names: Unnamed, chosen: str, is_same: Callable[[str], bool | None]) -> str:
+    """Return the name of a job in a cell. `is_same` tells of a name whether the job of that name
+    runs the same command as the same user; None if there is no job of it.
 
-    A name that the source has already is kept. One of another source is not taken.
+    A job that is there keeps its name, also where another source has it: equal commands without a
+    name are one job. A name that another command has is not taken.
     """
-    if name := next((one for one in (names.earlier, names.long) if is_own(one)), ""):
-        return name
-    return names.long if is_own(chosen) is False else chosen
+    known = (one for one in (names.earlier, names.long, names.short) if is_same(one))
+    return next(known, "") or (chosen if is_same(chosen) is None else names.long)
+
+
+def is_same_work(one: WorkSpec, other: WorkSpec) -> bool:
+    """Return whether two works are of jobs with the same default name, if they have none: the same
+    command or handler with its payload, and the same user."""
+    if one.handler or other.handler:
+        return (one.handler, one.payload) == (other.handler, other.payload)
+    return (one.argv[-1:], one.user) == (other.argv[-1:], other.user)

@@ -10,6 +10,7 @@ import asyncio
 import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -26,7 +27,7 @@ from cron.calendar import spread
 from cron.calendar.crowding import Crowding, crowding
 from cron.calendar.schedule import Ticks, next_times, unreadable
 from cron.calendar.schedule import compile as compile_schedule
-from cron.crontab.default_name import Unnamed, kept
+from cron.crontab.default_name import Unnamed, is_same_work, kept
 from cron.crontab.jobs import differences
 from cron.crontab.reader import read_together
 from cron.crontab.reading import Problems
@@ -62,6 +63,7 @@ from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
 from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 
 _log = structlog.get_logger()
 
@@ -146,14 +148,17 @@ def with_names(declared: Declared, records: Mapping[str, JobRecord]) -> Declared
     """Return what a source declares, with the names under which the cell has its jobs that have
     none in their file. `records` are the cell's jobs by name."""
 
-    def is_own(name: str) -> bool | None:
+    def is_same(work: WorkSpec, name: str) -> bool | None:
         record = records.get(name)
-        return None if record is None or record.job is None else record.source == declared.source
+        if record is None or record.job is None:
+            return None
+        return is_same_work(work, record.job.work)
 
     names = {
-        name: new
-        for name, unnamed in declared.unnamed.items()
-        if (new := kept(unnamed, name, is_own)) != name
+        job.name: new
+        for job in declared.jobs
+        if (unnamed := declared.unnamed.get(job.name)) is not None
+        if (new := kept(unnamed, job.name, partial(is_same, job.work))) != job.name
     }
     if not names:
         return declared

@@ -41,6 +41,11 @@ DETACHED = [
     "tmux new-session -d -s name x",
     "start-stop-daemon --start --background --exec /x",
     "cd /x && daemonize /opt/x",
+    'eval "sleep 337 &"',
+    "(foo &) ; wait",
+    "((1)); (foo &); wait",
+    "sudo -b foo",
+    "start-stop-daemon -Sbx /foo",
 ]
 KEPT = [
     "a && b",
@@ -64,6 +69,12 @@ KEPT = [
     "sh -c 'a && b'",
     "bash -c 'x &>/dev/null'",
     "mysql -e 'select 1 & 2'",
+    "(foo & wait)",
+    "(a & wait); b",
+    "a & (b); wait",
+    'docker exec c sh -c "foo &"',
+    "ssh host 'nohup x &'",
+    "sudo mysqldump -b x",
 ]
 
 

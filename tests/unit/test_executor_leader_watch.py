@@ -17,7 +17,7 @@ from launcher.executor.lease import Lease
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.stream import LeaderStream
 from launcher.pool.events import HeartbeatReceived, Joined
-from launcher.protocol.reports import Ordered
+from launcher.protocol.reports import Accounts, Ordered
 from launcher.protocol.status import Limiting
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -38,6 +38,7 @@ class IdleExecutorLoop:
         self.ledger_uuid = LEDGER
         self.knows_secrets = False
         self.limiting = Limiting.NONE, Limiting.NONE
+        self.accounts = Accounts("raftcron")
         self.highest = highest
         self.ordered = Ordered()
         self.running = 0

@@ -19,7 +19,7 @@ from launcher.executor.stream import LeaderStream, StreamEnded
 from launcher.pool.events import HeartbeatReceived, Joined, Offered
 from launcher.pool.pool import Pool
 from launcher.protocol import limits
-from launcher.protocol.reports import GroupOffer, Ordered
+from launcher.protocol.reports import Accounts, GroupOffer, Ordered
 from launcher.protocol.status import Limiting
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -39,6 +39,7 @@ class IdleExecutorLoop:
         self.ledger_uuid = LEDGER
         self.knows_secrets = False
         self.limiting = Limiting.NONE, Limiting.NONE
+        self.accounts = Accounts("raftcron")
         self.highest = Epoch(0, 0, "")
         self.ordered = Ordered()
         self.running = 0

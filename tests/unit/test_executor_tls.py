@@ -20,6 +20,7 @@ from launcher.executor.loop import ExecutorLoop
 from launcher.executor.main import run
 from launcher.executor.stream import LeaderStream
 from launcher.pool.events import Joined
+from launcher.protocol.reports import Accounts, Ordered
 from launcher.protocol.status import Limiting
 from launcher.protocol.work import Epoch
 from launcher.tls import Credentials, TlsFiles
@@ -60,7 +61,9 @@ class IdleExecutorLoop:
         self.ledger_uuid = LEDGER
         self.knows_secrets = False
         self.limiting = Limiting.NONE, Limiting.NONE
+        self.accounts = Accounts("raftcron")
         self.highest = Epoch(0, 0, "")
+        self.ordered = Ordered()
         self.running = 0
         self.lease = Lease()
         self.is_full = False
@@ -76,6 +79,9 @@ class IdleExecutorLoop:
 
     def welcome(self, epoch: Epoch) -> None:
         self.welcomed.append(epoch)
+
+    def answered(self, number: int) -> bool:
+        return True
 
     def renewed(self) -> None:
         """There is no guarded work."""

@@ -325,17 +325,49 @@ async def test_jobs_without_a_name_keep_the_name_under_which_the_cell_has_them()
     }
 
 
-async def test_a_default_name_that_another_source_has_is_not_taken() -> None:
-    rig = StateRig()
+async def test_a_default_name_that_another_command_has_is_not_taken() -> None:
     text = b"@daily /opt/a.sh\n"
     (declared,) = read(("tab", text))
     names = declared.unnamed[declared.jobs[0].name]
-    other = msgspec.structs.replace(job("a"), name=names.short)
-    change = c.PutJobs("other", 0, T0, (other,), (), "anna", "1", 1, 1)
+    for source in ("other", "tab"):
+        rig = StateRig()
+        other = msgspec.structs.replace(job("a"), name=names.short)
+        change = c.PutJobs(source, 0, T0, (other,), (), "anna", "1", 1, 1)
+        assert rig.answer(change).verdict is Verdict.ACCEPTED
+        request = ApplyRequest(files=[SourceFile("tab", text)], is_dry_run=True)
+        report = await put(served(rig), request)
+        assert [(one.job, one.action) for one in report.changes] == [(names.long, "added")]
+
+
+@pytest.mark.parametrize("name", ["short", "long", "earlier"])
+async def test_equal_commands_without_a_name_are_one_job_whichever_file_has_them(name: str) -> None:
+    """A file that was renamed ran each of its unnamed jobs twice."""
+    rig = StateRig()
+    text = b"@daily /opt/billing --charge\n"
+    (declared,) = read(("tab", text))
+    names = declared.unnamed[declared.jobs[0].name]
+    known = msgspec.structs.replace(declared.jobs[0], name=getattr(names, name))
+    change = c.PutJobs("tab", 0, T0, (known,), (), "anna", "1", 1, 1)
     assert rig.answer(change).verdict is Verdict.ACCEPTED
-    request = ApplyRequest(files=[SourceFile("tab", text)], is_dry_run=True)
-    report = await put(served(rig), request)
-    assert [(one.job, one.action) for one in report.changes] == [(names.long, "added")]
+    request = ApplyRequest(files=[SourceFile("renamed", text)], is_dry_run=True)
+    with pytest.raises(CrontabError, match="belongs to source tab, not to renamed") as caught:
+        await put(served(rig), request)
+    assert "equal commands without one are one job" in str(caught.value.problems[0].hint)
+
+
+async def test_two_lines_whose_short_names_are_alike_may_change_places() -> None:
+    """Their digests agree in four digits: the second one of a file has a longer name."""
+    lines = [f"@daily /usr/local/bin/sync.sh --customer {one}\n".encode() for one in (311, 429)]
+    rig = StateRig()
+    (declared,) = read(("tab", b"".join(lines)))
+    least = len("default/sync-sh-")
+    assert {len(one.name) - least for one in declared.jobs} == {4, 10}
+    change = c.PutJobs("tab", 0, T0, tuple(declared.jobs), (), "anna", "1", 1, 1)
+    assert rig.answer(change).verdict is Verdict.ACCEPTED
+    for text in (b"".join(reversed(lines)), *lines):
+        request = ApplyRequest(files=[SourceFile("tab", text)], is_dry_run=True)
+        report = await put(served(rig), request)
+        assert {one.action for one in report.changes} == {"unchanged"}
 
 
 def test_a_change_without_jobs_is_one_empty_part() -> None:
