@@ -104,15 +104,18 @@ def _opened(path: Path, owner: int | None, root: int) -> bytes | str:
         link = path.lstat()
         link_owner = link.st_uid if stat.S_ISLNK(link.st_mode) else None
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor)
+            is_file = stat.S_ISREG(found.st_mode)
+            opened = Opened(is_file, found.st_mode, found.st_uid, found.st_nlink, link_owner)
+            if why := refusal(opened, owner=owner, root=root):
+                return f"cron does not read it: {why}"
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read(CRONTAB_BYTES_MAX + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         return (error.strerror or "error").lower()
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        is_file = stat.S_ISREG(found.st_mode)
-        opened = Opened(is_file, found.st_mode, found.st_uid, found.st_nlink, link_owner)
-        if why := refusal(opened, owner=owner, root=root):
-            return f"cron does not read it: {why}"
-        content = file.read(CRONTAB_BYTES_MAX + 1)
     if len(content) > CRONTAB_BYTES_MAX:
         return f"it has more than {CRONTAB_BYTES_MAX} bytes"
     return content

@@ -48,6 +48,8 @@ _NOT_READ: Final = (
 _ENDS: Final = ("DTSTART", "DTEND")
 _DAY_HINT: Final = "write it like DTSTART;VALUE=DATE:20261225"
 _EACH_HINT: Final = "write each of its days as an event of its own"
+_NO_EVENT_HINT: Final = "export a calendar with events; tasks (VTODO) are none"
+_EXDATE_HINT: Final = "write each day that it leaves out like EXDATE;VALUE=DATE:20261225"
 _HINT: Final = "write a date like 2026-12-25 on each line; a text behind it is a comment"
 
 
@@ -79,7 +81,8 @@ def read_days(content: bytes, *, file: str, until_year: int) -> list[int]:
             line = content.count(b"\n", 0, error.start) + 1
             problems.error(line, 1, "it is not UTF-8", "save the file as UTF-8")
         else:
-            is_ics = text.lstrip()[:15].upper() == "BEGIN:VCALENDAR"
+            is_empty = not text.strip() and file.lower().endswith(".ics")
+            is_ics = is_empty or text.lstrip()[:15].upper() == "BEGIN:VCALENDAR"
             found = _ics(text, until_year, problems) if is_ics else _dates(text, problems)
     if len(found) > CALENDAR_DAYS_MAX:
         hint = "leave out the days of years that are over, or use two calendars"
@@ -142,6 +145,7 @@ class _Entry:
         start, end = (_moment(self.event.get(key, self.event["DTSTART"]).dt) for key in _ENDS)
         if (start.tzinfo is None) == (end.tzinfo is None) and end < start:
             raise _Wrong(f"{self.what} ends before it begins", "correct its DTEND")
+        self._check_exceptions()
         for rule in (rules := self.rules):
             frequent = rule.get("FREQ") and all(step >= 1 for step in rule.get("INTERVAL", [1]))
             if not frequent:
@@ -150,11 +154,29 @@ class _Entry:
         if len(rules) > _RULES_MAX:
             raise _Wrong(f"{self.what} has more than {_RULES_MAX} rules", "one of them is enough")
 
+    def _check_exceptions(self) -> None:
+        """Return if the libraries read all that takes days away.
+
+        Raises:
+            _Wrong: they would ignore it.
+        """
+        if "EXRULE" in self.event:
+            raise _Wrong(f"{self.what} has EXRULE, which RFC 5545 took back", _EXDATE_HINT)
+        for dates in _listed(self.event.get("EXDATE", [])):
+            if dates.params.get("VALUE", "").upper() == "PERIOD":
+                raise _Wrong(f"{self.what} has an EXDATE with periods", _EXDATE_HINT)
+        if len(_listed(self.event.get("STATUS", ""))) > 1:
+            raise _Wrong(f"{self.what} has STATUS twice", "remove one of the two")
+
     @property
     def rules(self) -> list[Any]:
         """Its rules (RRULE)."""
-        rules = self.event.get("RRULE", [])
-        return rules if isinstance(rules, list) else [rules]
+        return _listed(self.event.get("RRULE", []))
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return the values of a property, which is a list only where an event has it twice."""
+    return value if isinstance(value, list) else [value]
 
 
 def _ics(text: str, until_year: int, problems: Problems) -> set[int]:
@@ -174,6 +196,12 @@ def _ics(text: str, until_year: int, problems: Problems) -> set[int]:
         message = f"it is not iCalendar: {str(error)[:80]}"
         problems.error(0, 0, message, "export it once more, or write a date on each line")
         return set()
+    if wrong := _wrong_whole(calendars):
+        problems.error(0, 0, wrong, "export its events as a calendar of Gregorian dates")
+        return set()
+    if not begins:
+        problems.error(0, 0, "it has no event (VEVENT), and so no day", _NO_EVENT_HINT)
+        return set()
     if len(found) < len(begins):
         line = begins[len(found)]
         problems.error(line, 1, "the event does not end", "add a line END:VEVENT")
@@ -189,6 +217,16 @@ def _ics(text: str, until_year: int, problems: Problems) -> set[int]:
         for entries in _apart(alike)
     ]
     return _all_days(groups, until_year, problems)
+
+
+def _wrong_whole(calendars: Sequence[Component]) -> str:
+    """Return what of a calendar would change the days of all its events, "" for nothing."""
+    for calendar in calendars:
+        if (scale := str(calendar.get("CALSCALE", "GREGORIAN"))).upper() != "GREGORIAN":
+            return f"its CALSCALE {scale[:40]} is not followed"
+        if str(calendar.get("METHOD", "")).upper() == "CANCEL":
+            return "its METHOD CANCEL takes its events back"
+    return ""
 
 
 def _are_several(entries: Sequence[_Entry]) -> bool:

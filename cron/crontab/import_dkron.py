@@ -275,11 +275,12 @@ def _hashed(name: str, text: str) -> str:
 
 def _command(job: _Job) -> str:
     """Return the command for a shell; where none reads it there, its words in quotes."""
-    job.at(job.config, "command")
     config, fields = job.config, job.fields
+    job.at(config if config.get("command") else fields, "command")
     command = text_of("command", config.get("command") or fields.get("command") or "")
     shell = config.get("shell", fields.get("shell"))
     if shell is True or str(shell) in _TRUE:
+        job.imported.note_background(job.name, command, job.place)
         return command
     try:
         words, rest = split_words(command)
@@ -288,7 +289,9 @@ def _command(job: _Job) -> str:
         raise InvalidInput(what) from error
     if rest:
         job.note(f"command: {rest[:80]}, which dkron leaves out, because no shell reads it")
-    return program(list(map(shlex.quote, words)))
+    line = program(list(map(shlex.quote, words)))
+    job.imported.note_background(job.name, line, job.place)
+    return line
 
 
 def _input(job: _Job) -> str | None:

@@ -419,8 +419,12 @@ def _command(job: _CronJob, container: dict[str, Any], variables: _Variables) ->
         job.at(container, key)
         texts += [text_of(key, word) for word in container.get(key) or []]
     if len(texts) == 3 and texts[0] in ("/bin/sh", "sh") and texts[1] == "-c":
-        return _expanded(texts[2], variables, is_script=True)
-    return program([_expanded(text, variables, is_script=False) for text in texts])
+        line = _expanded(texts[2], variables, is_script=True)
+    else:
+        line = program([_expanded(text, variables, is_script=False) for text in texts])
+    job.at(container, "args" if container.get("args") else "command")
+    job.imported.note_background(job.name, line, job.place)
+    return line
 
 
 def _expanded(text: str, variables: _Variables, *, is_script: bool) -> str:

@@ -359,11 +359,12 @@ class _Timer:
         """Return the commands before the service's own, and those with what follows them."""
         found: dict[str, list[str]] = {}
         for key in ("ExecStartPre", "ExecStart", "ExecStartPost"):
-            found[key] = [
-                str(step)
-                for line in service.values(f"Service.{key}")
-                for step in self._fitting(line, functools.partial(_listed, line, context)) or ()
-            ]
+            found[key] = []
+            for line in service.values(f"Service.{key}"):
+                read = self._fitting(line, functools.partial(_listed, line, context)) or ()
+                for step in map(str, read):
+                    self._imported.note_background(self._name, step, line.place)
+                    found[key].append(step)
         before, starts, after = found.values()
         lines = service.values("Service.ExecStart")
         if not starts and not lines:
@@ -403,6 +404,9 @@ class _Timer:
         elif not 0 < bound_s <= limits.TIMEOUT_S_MAX:
             what = f"{line.shown}: no timeout is as long"
         else:
+            if bound_us % _SECOND_US:
+                what = f"{line.shown}: rounded up to whole seconds"
+                self._imported.note(self._name, what, line.place)
             return f"{bound_s}s"
         self._imported.note(self._name, what, line.place)
         return None

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from cron.crontab.environment import MAILTO, OVERRIDDEN
+from cron.crontab import background
+from cron.crontab.environment import DEFAULT_SHELL, MAILTO, OVERRIDDEN
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.written import table_text
 
@@ -120,6 +121,11 @@ class Imported(msgspec.Struct):
     def note(self, job: str, what: str, place: Place = NOWHERE) -> None:
         """Note what was not carried over of a job."""
         self.left.append(Left(job, what, place=place))
+
+    def note_background(self, job: str, script: str, place: Place = NOWHERE) -> None:
+        """Note that a command leaves a process in the background, if it seems to."""
+        if how := background.background(script, DEFAULT_SHELL):
+            self.note(job, f"{background.message(how)}: {background.HINT}", place)
 
     def leave_out(self, job: str, why: str, place: Place = NOWHERE) -> None:
         """Note that a job is left out."""

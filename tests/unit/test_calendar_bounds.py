@@ -197,6 +197,13 @@ def test_whole_days_of_icalendar_are_read(text, days):
         (event("DTSTART:20271225", "DTEND:20271226", "DURATION:P1D"), 2, "DTEND and DUR", "one"),
         (event("DTSTART:20271225", "DURATION:P99999999999D"), 2, "its DURATION cannot", "DTS"),
         (event("DTSTART:99991231", "DURATION:P9D"), 2, "cannot be followed", "its days"),
+        (event("DTSTART:20271225", "EXRULE:FREQ=DAILY"), 2, "has EXRULE", "EXDATE;VALUE=DATE:2"),
+        (event("DTSTART:20271225", "EXDATE;VALUE=PERIOD:20271225T000000/P1D"), 2, "peri", "EXD"),
+        (event("DTSTART:20271225", "STATUS:CONFIRMED", "STATUS:CANCELLED"), 2, "STATUS", "rem"),
+        (event("DTSTART:20271225").replace("\r\n", "\r\nMETHOD:CANCEL\r\n", 1), 0, "METHOD", "exp"),
+        (event("DTSTART:57880425").replace("\r\n", "\r\nCALSCALE:HEBREW\r\n", 1), 0, "HEB", "Greg"),
+        (event("DTSTART:20271225").replace("VEVENT", "VTODO"), 0, "it has no event", "VTODO"),
+        ("BEGIN:VCALENDAR\r\nEND:VCALENDAR\r\n", 0, "it has no event", "VTODO"),
         ("BEGIN:VCALENDAR\nodd\nEND:VCALENDAR", 0, "it is not iCalendar", "export it once more"),
         ("BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:20271225", 2, "does not end", "END:VEVENT"),
     ],
@@ -208,6 +215,11 @@ def test_a_calendar_that_does_not_parse_is_refused_with_its_place(text, line, me
     assert problem.line == line
     assert message in problem.message
     assert hint in problem.hint
+
+
+def test_a_file_of_icalendar_that_is_empty_is_refused():
+    with pytest.raises(CrontabError, match="it has no event"):
+        read_days(b"\n", file="HOL.ICS", until_year=2030)
 
 
 def test_a_calendar_is_bounded_and_is_text():

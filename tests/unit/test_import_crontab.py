@@ -14,6 +14,7 @@ from cron.crontab.imported import Imported
 from cron.crontab.jobfile import read_jobs_toml
 
 LINE = b"0 1 * * * root /opt/x\n"
+SPOOL = "var/spool/cron/crontabs"
 
 
 def said(imported: Imported) -> str:
@@ -78,7 +79,6 @@ def test_a_file_is_read_with_the_owner_and_mode_that_cron_wants(
 
 
 def test_the_crontabs_of_a_machine_are_those_that_cron_reads(tmp_path: Path) -> None:
-    spool = "var/spool/cron/crontabs"
     ours = machine(
         tmp_path,
         {
@@ -91,23 +91,23 @@ def test_the_crontabs_of_a_machine_are_those_that_cron_reads(tmp_path: Path) -> 
             "etc/cron.d/gone": tmp_path / "nowhere",
             "etc/anacrontab": b"START_HOURS_RANGE=3\n1 5 cron.daily run-parts /etc/cron.daily\n",
             "etc/timezone": b"Europe/Berlin\n",
-            f"{spool}/ada": b"0 2 * * * y\n",
-            f"{spool}/a.b": b"0 3 * * * z\n",
-            f"{spool}/tmp.X1": b"0 4 * * * z\n",
+            f"{SPOOL}/ada": b"0 2 * * * y\n",
+            f"{SPOOL}/a.b": b"0 3 * * * z\n",
+            f"{SPOOL}/tmp.X1": b"0 4 * * * z\n",
         },
     )
     tabs, left = host_crontabs(ours)
     found = [(tab.name.removeprefix(f"{tmp_path}/"), tab.user, tab.zone) for tab in tabs]
     assert found == [
         ("etc/crontab", "", "Europe/Berlin"), ("etc/cron.d/backup", "", "Europe/Berlin"),
-        ("etc/cron.d/linked", "", "Europe/Berlin"), (f"{spool}/a.b", "a.b", "Europe/Berlin"),
-        (f"{spool}/ada", "ada", "Europe/Berlin"),
+        ("etc/cron.d/linked", "", "Europe/Berlin"), (f"{SPOOL}/a.b", "a.b", "Europe/Berlin"),
+        (f"{SPOOL}/ada", "ada", "Europe/Berlin"),
     ]  # fmt: skip
     assert [str(one).removeprefix(f"{tmp_path}/") for one in left] == [
         "etc/cron.d/#backup#: left out: cron reads no file that is called so",
         "etc/cron.d/backup~: left out: cron reads no file that is called so",
         "etc/cron.d/gone: left out: no such file or directory",
-        f"{spool}/tmp.X1: left out: it is called as no user",
+        f"{SPOOL}/tmp.X1: left out: it is called as no user",
         "etc/anacrontab:2: cron.daily: left out: it is a job of anacron, which has a period of "
         "days and no time of its own",
     ]
@@ -115,6 +115,20 @@ def test_the_crontabs_of_a_machine_are_those_that_cron_reads(tmp_path: Path) -> 
     assert {one["zone"] for one in imported.tables} == {"Europe/Berlin"}
     assert [one["user"] for one in imported.tables] == ["root", "root", "root", "a.b", "ada"]
     assert read_jobs_toml(imported.text.encode(), file="f").errors == []
+
+
+def test_a_folder_or_a_queue_among_the_crontabs_is_left_out_and_the_others_are_read(
+    tmp_path: Path,
+) -> None:
+    ours = machine(tmp_path, {"etc/cron.d/z": LINE, "etc/cron.d/old/x": LINE})
+    (tmp_path / "var/spool/cron/crontabs/ada").mkdir(parents=True)
+    (tmp_path / "etc/crontab").mkdir()
+    os.mkfifo(tmp_path / "etc/cron.d/queue", 0o600)
+    tabs, left = host_crontabs(ours)
+    assert [Path(tab.name).name for tab in tabs] == ["z"]
+    names = [str(one).removeprefix(f"{tmp_path}/").split(":")[0] for one in left]
+    assert names == ["etc/crontab", "etc/cron.d/old", "etc/cron.d/queue", f"{SPOOL}/ada"]
+    assert {one.what for one in left} == {"cron does not read it: it is no regular file"}
 
 
 def test_names_are_those_of_lsb_where_the_machine_says_so(tmp_path: Path) -> None:

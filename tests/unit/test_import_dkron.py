@@ -334,3 +334,33 @@ def test_variables_with_a_meaning_of_their_own_here_are_only_variables() -> None
     table = only(dkron({"env": "MAILTO=a@b", "command": "echo a"}))
     assert table["command"] == "export MAILTO=a@b\nexec echo a"
     assert "MAILTO" not in table["env"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "how"),
+    [
+        ({"executor_config": {"command": "nohup /opt/a &", "shell": "true"}}, "&"),
+        ({"executor_config": {"command": "setsid /opt/a", "shell": True}}, "setsid"),
+        ({"executor_config": {"command": "setsid /opt/a"}}, "setsid"),
+        ({"executor_config": {}, "command": "nohup /opt/a &", "shell": True}, "&"),
+        ({"executor_config": {"command": "sh -c 'a & b'"}}, "&"),
+    ],
+)
+def test_a_command_that_leaves_a_process_in_the_background_is_said(
+    fields: dict[str, Any], how: str
+) -> None:
+    found = dkron_lines({**JOB, **fields})
+    line = found[0].index('"command"')
+    (note,) = [one for one in found[1].left if "background" in one.what]
+    assert str(note).startswith(
+        f"f:{found[0][:line].count(chr(10)) + 1}: job1: not carried over: {how} leaves a process"
+    )
+
+
+def dkron_lines(job: dict[str, Any]) -> tuple[str, Imported]:
+    text = json.dumps(job, indent=1)
+    return text, import_dkron(text.encode(), file="f")
+
+
+def test_an_ampersand_that_no_shell_reads_is_a_word() -> None:
+    assert not any("background" in one for one in notes(dkron({"command": "echo '&'"})))

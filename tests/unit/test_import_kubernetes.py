@@ -364,3 +364,21 @@ def test_variables_with_a_meaning_of_their_own_here_are_only_variables() -> None
     script = only(one(container={"env": env, "command": ["sh", "-c", "a & b"]}))
     assert script["command"] == "export MAILTO=ops@example.com\na & b"
     assert plain["env"] == script["env"] == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": ["/bin/sh", "-c", "sleep 100 & exit 0"]},
+        {"command": ["/bin/bash", "-c", "sleep 100 & exit 0"]},
+        {"command": ["/bin/sh"], "args": ["-c", "sleep 100 & exit 0"]},
+    ],
+)
+def test_a_command_that_leaves_a_process_in_the_background_is_said(fields: dict[str, Any]) -> None:
+    mark = "& leaves a process in the background: it is killed when its shell is over"
+    assert any(what.startswith(mark) for what in notes(one(container=fields)))
+
+
+def test_an_ampersand_that_no_shell_reads_is_a_word() -> None:
+    found = one(container={"command": ["/bin/echo", "&"]})
+    assert not any("background" in what for what in notes(found))

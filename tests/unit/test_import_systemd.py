@@ -635,3 +635,18 @@ def test_no_text_of_a_unit_reaches_the_joining_shell() -> None:
     quoted = nasty.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
     found = command(f'/bin/echo "{quoted}" "\\n" {quoted.split()[0]}')
     assert shlex.split(found)[:3] == ["/bin/echo", nasty, "\n"]
+
+
+def test_a_timeout_of_a_part_of_a_second_is_said_to_be_rounded() -> None:
+    imported = of("[Service]\nType=oneshot\nExecStart=/a\nTimeoutStartSec=500ms\n")
+    assert imported.tables[0]["timeout"] == "1s"
+    what = "a.service:4: a.timer: not carried over: TimeoutStartSec=500ms: rounded up to whole"
+    assert what in said(imported)
+
+
+def test_a_command_of_a_unit_that_leaves_a_process_in_the_background_is_said() -> None:
+    lines = 'ExecStartPre=/bin/a "&"\nExecStartPre=/bin/sh -c "foo & exit 0"\nExecStart=/bin/b\n'
+    imported = of(f"{ONESHOT}{lines}")
+    (note,) = [one for one in said(imported).splitlines() if "background" in one]
+    mark = "a.service:5: a.timer: not carried over: & leaves a process in the background"
+    assert note.startswith(mark)
