@@ -8,7 +8,7 @@ CronError                     .code (stable, snake_case)   .hint (what the opera
 ├ Conflict                    RevisionConflict  NotNow  StillAlive
 ├ AlreadyExists               OtherContent
 ├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway  StorageAway
-│                             ReplicaFault
+│                             ReplicaFault  OldDisk
 ├ OutcomeUnknown              the change may or may not happen. Never retried blindly
 ├ NotAllowed                  NotAuthenticated
 ├ Superseded                  the cell was restored elsewhere; the replica must never act again
@@ -245,7 +245,7 @@ class NotLeader(Unavailable):
 class OldDisk(Unavailable):
     """The leader's log lacks what executors were ordered: a replica's disk was set back."""
 
-    __slots__ = ()
+    code = "old_disk"
 
 
 class NoQuorum(Unavailable):

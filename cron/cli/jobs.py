@@ -310,6 +310,7 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("heartbeat", format_duration(needs.heartbeat_ms // 1000) if needs.heartbeat_ms else ""),
         ("jitter", format_duration(view.jitter_s) if view.jitter_s else ""),
         ("pause-after", _pause_after(view)),
+        ("alerts", "; ".join(view.alerts)),
         ("retries", str(retries_of(needs.tries)) if retried else ""),
         ("backoff", format_duration(needs.backoff_ms // 1000) if retried else ""),
         ("backoff-max", format_duration(needs.backoff_max_ms // 1000) if retried else ""),

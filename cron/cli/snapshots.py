@@ -99,7 +99,7 @@ def _until_safe(
     def ask() -> list[SnapshotView]:
         nonlocal kept
         if report.store and is_failing():
-            kept = _kept(client)
+            kept = _kept(client, kept)
             if is_failing():
                 return []  # a store that hangs would not say what it has, either
         return client.ask(table.SNAPSHOTS).snapshots
@@ -109,7 +109,7 @@ def _until_safe(
             at = (view.generation, view.index)
             if view.place == place and at >= (report.generation, report.index):
                 return view
-        kept = kept if report.store and is_failing() else _kept(client)
+        kept = kept if report.store and is_failing() else _kept(client, kept)
         wait.say(_waiting(kept, report))
     text = f"the snapshot at index {report.index} is not {_where(report)} yet"
     raise OutcomeUnknown(text, "it is still under way; `raftcron status` shows how far")
@@ -119,12 +119,13 @@ def _where(report: SaveReport) -> str:
     return f"in {report.store}" if report.store else "on the leader's disk"
 
 
-def _kept(client: Client) -> KeepingView | None:
-    """Return what the leader keeps; None where there is none."""
+def _kept(client: Client, before: KeepingView | None) -> KeepingView | None:
+    """Return what the leader keeps; None where there is none. Where nobody answers, it is what was
+    known `before`: the leader may be there all the same."""
     try:
         rows = client.ask(table.STATUS).rows
     except CronError:
-        return None
+        return before
     return next((row.keeping for row in rows if row.role == "leader" and row.keeping), None)
 
 

@@ -56,7 +56,15 @@ _ERROR: Final = "raftcron-error-bin"
 _HTTPS: Final = "https://"
 _AUTHORITY: Final = "ca.pem"
 _TRANSIENT: Final = frozenset(
-    {"not_leader", "no_quorum", "unavailable", "shutdown", "replica_fault", "storage_away"}
+    {
+        "not_leader",
+        "no_quorum",
+        "unavailable",
+        "shutdown",
+        "replica_fault",
+        "storage_away",
+        "old_disk",
+    }
 )
 """Codes of a replica that did nothing: another one, or the same one later, may."""
 _UNKNOWN: Final = "outcome_unknown"

@@ -113,8 +113,8 @@ SUBJECT: Final = Subject(
             b'"64Mi"}}}]}}}}}'
         ],
         "systemd": [
-            b"[Timer]\nOnCalendar=Mon..Fri 09:30 Europe/Berlin\nPersistent=yes\nOnUnitActiveSec=1h"
-            b"\n\x1e[Service]\nExecStart=-/usr/bin/a $$HOME\nUser=www\nEnvironment='A=b c'\n\x1e"
+            b"[Timer]\nOnCalendar=Mon..Fri 09:30 Europe/Berlin\nPersistent=yes\n"
+            b"\x1e[Service]\nExecStart=-/usr/bin/a $$HOME\nUser=www\nEnvironment='A=b c'\n\x1e"
             b"[Service]\nExecStart=\nExecStart=/b \\\n # c\n %n\n"
         ],
         "exec_start": [b"-/bin/a $A ${B}x '\\x20\\n' ; /b \\; %% %n"],

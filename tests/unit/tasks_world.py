@@ -36,6 +36,9 @@ class Rows:
     async def of_launch(self, name: LaunchName) -> list[Row]:
         return self.known.get(name.job, [])
 
+    async def newest_of_each(self, jobs: list[str], limit: int) -> dict[str, list[Row]]:
+        return {name: self.known[name][-limit:] for name in jobs if name in self.known}
+
 
 class TasksWorld(World):
     """As World, with a worker that serves HANDLER, and history."""

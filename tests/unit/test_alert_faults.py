@@ -52,7 +52,7 @@ def deliver(rig: AlertsRig, key: str, attempt: int, target: WebhookTarget) -> En
     second = record.horizon_s - T0
     payload = bytes(record.job.work.payload)
     assert rig.begin(second, attempt, record.number) is Verdict.ACCEPTED
-    end = ended(target, payload, context_of(attempt=attempt)[0])
+    end = ended(target, payload, context_of(job=task.name, attempt=attempt)[0])
     is_done = end.result is Result.OK
     fields: dict[str, Any] = {"state": LaunchState.SUCCEEDED, "detail": end.detail}
     if not is_done:

@@ -101,7 +101,15 @@ def test_what_people_see_can_be_written_back_as_options(text):
 
 def test_people_see_each_option_of_a_job():
     shown = dict(job_pairs(view_of(job_of("#: name=a\n@daily x"))))
-    assert KNOWN.keys() - shown.keys() == {"name", "alert", "to"}
+    of_alerts = {"alert", "to", "remind"}
+    of_arrival = {"paused"}  # how a new job arrives: later its pause is shown, as that of any job
+    assert KNOWN.keys() - shown.keys() == {"name"} | of_alerts | of_arrival
+
+
+def test_people_see_which_alerts_a_job_has_of_its_own_and_how_often_they_come_again():
+    text = "#: name=a alert=failed:2,missed to=ops,chat remind=4h\n@daily x"
+    again = "to ops, chat, again after each 4h"
+    assert dict(job_pairs(view_of(job_of(text))))["alerts"] == f"failed:2 {again}; missed {again}"
 
 
 @given(st.integers(1, 9_999_999))

@@ -84,10 +84,12 @@ def test_a_launch_that_waits_says_for_what():
     assert (cells[3], cells[-1]) == ("waits", "no executor has a free slot")
 
 
-def test_a_launch_that_never_began_says_what_was_in_the_way():
+def test_a_launch_says_what_was_in_its_way_or_what_is_known_of_its_end():
     skipped = launch(state="skipped", reason="predecessor", detail="first failed", begun_at_ms=0)
     assert rows.LAUNCHES.cells(skipped)[-1] == "first failed"
-    assert rows.LAUNCHES.cells(launch(detail="sent"))[-1] == ""
+    assert rows.LAUNCHES.cells(launch(detail="sent"))[-1] == "sent"
+    waits = launch(state="due", waiting="no executor has a free slot", detail="exit 3")
+    assert rows.LAUNCHES.cells(waits)[-1] == "no executor has a free slot"
 
 
 def test_a_launch_is_called_in_tables_as_its_job_is_and_names_a_second_attempt():

@@ -154,6 +154,34 @@ def test_a_store_that_is_away_is_said_once_and_not_at_every_look(
     assert capsys.readouterr().err == f"{URL}: timed out\n"
 
 
+class Silent:
+    """A client whose store hangs, and which gets no answer about the cell after the first one."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+        self.status = Turns(StatusReport(rows=leader(failing="hangs")), Unavailable("no answer"))
+
+    def ask(self, rpc: Any) -> SnapshotsReport | StatusReport:
+        if rpc is not STATUS:
+            self.lists += 1
+            return report(LOCAL)
+        answer = self.status()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_nobody_who_answers_about_the_cell_is_no_leader_that_is_gone(
+    capsys: pytest.CaptureFixture[str],
+):
+    client: Any = Silent()
+    wanted = SaveReport(generation=1, term=3, index=88, store=URL)
+    with pytest.raises(OutcomeUnknown):
+        cli_snapshots._until_safe(Settings(), client, wanted, 300)
+    assert client.lists == 1
+    assert capsys.readouterr().err == "cannot upload: hangs\n"
+
+
 @pytest.mark.parametrize("status", [[], [StatusRow(kind="replica", id="r1", role="follower")]])
 async def test_while_nobody_leads_it_waits(status: list[StatusRow]):
     backend = FakeBackend(

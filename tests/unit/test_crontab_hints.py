@@ -147,6 +147,7 @@ CHOSEN = [
     ("61 * * * * x", "a minute from 0 to 59", "59 * * * * x"),
     ("* 24 * * * x", "an hour from 0 to 23", "* 23 * * * x"),
     ("0 0 mon * * x", "a number in 1-31", "0 0 1 * * x"),
+    ('#: name=a paused=" "\n@daily x', "write why, in at most", "#: name=a paused=moves\n@daily x"),
     ("0 0 * * 9y x", "or one of sun mon", "0 0 * * sun x"),
     ("?/61 * * * * x", "a step of at most 60", "?/60 * * * * x"),
     ("?(0-9)/ * * * * x", "like ?(0-9)/2", "?(0-9)/2 * * * * x"),
@@ -388,6 +389,7 @@ UNREACHED = {
     ("calendar_file.py", "_dates"),
     ("calendar_file.py", "_ics"),
     ("calendar_file.py", "_events"),
+    ("calendar_file.py", "_all_days"),
     # Not a person's: a schedule without a place, and a second opinion that always agreed so far.
     ("schedule.py", "_unbounded"),
     ("schedule.py", "check"),
@@ -486,8 +488,8 @@ def sites():
     for path in sorted(
         [*(ROOT / "cron/calendar").glob("*.py"), *(ROOT / "cron/crontab").glob("*.py")]
     ):
-        if path.name.startswith("import"):
-            continue  # files of other schedulers have tests of their own, in test_imports.py
+        if path.name.startswith("import") or path.name in OF_IMPORTERS:
+            continue  # files of other schedulers have tests of their own, in test_import*.py
         for function in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(function, ast.FunctionDef):
                 continue
@@ -501,6 +503,7 @@ def sites():
     return found
 
 
+OF_IMPORTERS = ("located.py", "robfig.py")
 _GIVERS = ("ScheduleError", "InvalidInput", "Warned", "error", "warn", "note")
 
 

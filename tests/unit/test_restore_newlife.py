@@ -21,7 +21,7 @@ from cron.state.state import Reset, Restored, State
 from cron.storage.new_generation import NewGeneration, begin_generation, first_index
 from launcher.protocol.work import Epoch
 from tests.unit.restore_rig import copy_of, rich
-from tests.unit.state_rig import StateRig, executors_of
+from tests.unit.state_rig import T0, StateRig, executors_of
 
 UNTOUCHED = {
     "format", "job_numbers", "forgotten_s", "revisions", "opened", "resets",
@@ -30,6 +30,7 @@ UNTOUCHED = {
     "limits", "gates", "gate_numbers", "dead", "budgets", "access",
     "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision", "groups", "holds",
     "alerts", "calendars", "order_key", "marks",
+    "own", "unpaid",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
 NOT_KEPT = {
@@ -94,6 +95,8 @@ def test_what_is_not_listed_is_untouched() -> None:
         one.forgotten_s = 9  # no job of that rich life was forgotten
         one.opened.append(OpenedGate(Gate(1, GateAction.PAUSE, "why", "anna", 5), 9))
         one.resets.append(Reset(9, 8, 7, "anna"))
+        one.own[1] = one.by_number[1]  # nobody was told anything
+        one.unpaid["default"] = [(9, (1, T0, 0))]  # there was a budget for each retry
     for name in UNTOUCHED | CHANGED - {"restored"}:
         assert getattr(state, name), f"{name} is empty: it would prove nothing"
     begin_generation(state, LIFE)

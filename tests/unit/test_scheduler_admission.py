@@ -11,7 +11,7 @@ from cron.api.dead import DeadChange, DeadQuery
 from cron.api.launches import BackfillRequest
 from cron.api.limits import LimitChange
 from cron.errors import LimitExceeded
-from cron.job import Catchup
+from cron.job import Catchup, Schedule
 from cron.launch_state import LaunchState
 from cron.service.service import CellService
 from cron.state import commands as c
@@ -131,9 +131,14 @@ async def test_a_backfill_beyond_the_waiting_limit_is_refused_whole() -> None:
 
 async def test_a_redrive_leaves_the_letters_for_which_the_queue_has_no_room() -> None:
     async with reigning() as replica:
-        asked = await limited(replica, 2, work=MAIL)
-        for minute in range(1, 5):
-            await die(replica, T0 + 60 * minute)
+        minutes = range(1, 5)
+        hourly = [Schedule(f"{n} * * * *", f"{n} * * * *") for n in minutes]
+        mails = (job(one.text[0], schedule=one, deadline_s=86_400, work=MAIL) for one in hourly)
+        await replica.put(*mails)
+        asked = service(replica)
+        await asked.set_limit(LimitChange(waiting_max=2, by="anna"))
+        for minute in minutes:
+            await die(replica, T0 + 60 * minute, minute)
         assert len(replica.state.dead) == 4
         change = DeadChange(query=DeadQuery(), by="anna")
         outcome = await asked.redrive(change)
@@ -144,14 +149,14 @@ async def test_a_redrive_leaves_the_letters_for_which_the_queue_has_no_room() ->
         assert len(replica.state.dead) == 2, "nothing is lost"
 
 
-async def die(replica: Replica, at_s: int) -> None:
-    """Make the launch of an instant a dead letter: it begins, and fails."""
+async def die(replica: Replica, at_s: int, number: int) -> None:
+    """Make the launch of a job at an instant a dead letter: it begins, and fails."""
     replica.clock.ms = at_s * 1000
-    key = (1, at_s, 0)
+    key = (number, at_s, 0)
     await replica.until(lambda: key in replica.state.due)
     row = replica.state.due[key]
     joined = c.ExecutorJoined("e1", "l1", 4)  # it leaves soon: it is not connected
-    number = replica.state.executor_numbers + 1
-    begin = begin_of((BeginItem(key, 1, row.revision, number, row.deadline_ms),))
+    executor = replica.state.executor_numbers + 1
+    begin = begin_of((BeginItem(key, 1, row.revision, executor, row.deadline_ms),))
     end = AttemptItem.of(key, 1, LaunchState.FAILED, Reason.FATAL, 3, at_s * 1000, at_s * 1000)
     await replica.leader.append(joined, begin, c.Report((end,)))

@@ -47,6 +47,7 @@ async def test_an_executor_shows_its_session_beside_what_state_knows() -> None:
         ledger="l2",
         incarnation="a2",
         joined_ms=T0 * 1000,
+        cpu_limit="none",
     )
 
 

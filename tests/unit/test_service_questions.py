@@ -201,8 +201,8 @@ async def test_the_counts_of_an_audit_add_up(
     rig.account(
         60, 120, to=600, skipped=(c.Instants(T0 + 180, -1, False, Reason.MISSED, 8, T0 + 600),)
     )
-    rig.run(60)
-    rig.reopen(300, LaunchState.SKIPPED)
+    rig.to(61).run(60)
+    rig.to(301).reopen(300, LaunchState.SKIPPED)
     rig.run(300)
     rig.to(600).trigger("first")
     rig.clock.now_ms = (T0 + 601) * 1000

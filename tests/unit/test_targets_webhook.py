@@ -64,7 +64,7 @@ def private(path: Path, text: str) -> str:
 def test_a_body_without_a_template_has_the_alert_and_its_words(server: BadServer) -> None:
     assert told(target(server.url("/hook"))).result is Result.OK
     body = json.loads(server.requests[0].body)
-    assert body["alert"] == ALERT | {"open": 0, "removed": []}
+    assert body["alert"] == ALERT | {"open": 0, "removed": [], "reminder": 0}
     assert body["title"] == "[raftcron prod] acme/backup failed 2 times in a row"
     assert "How to look:" in body["text"]
     assert body["link"] == "https://cron.example.com/jobs/acme/backup"
