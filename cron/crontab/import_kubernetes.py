@@ -26,6 +26,7 @@ from cron.crontab.imported import (
     plain_name,
     program,
 )
+from cron.crontab.kubernetes_forms import check_form
 from cron.crontab.kubernetes_values import pieces, quantity
 from cron.crontab.located import Entry, place_of, text_of
 from cron.crontab.options import CPUS_MAX, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, RETRIES_MAX
@@ -185,6 +186,27 @@ class _Variables(msgspec.Struct):
 class _CronJob(Entry):
     """A CronJob that is read."""
 
+    def check_forms(self, fields: dict[str, Any]) -> None:
+        """Return if each value of a part has the form that the API reads.
+
+        Raises:
+            InvalidInput: one has another form.
+        """
+        for key, value in fields.items():
+            self.at(fields, key)
+            check_form(key, value)
+
+    def part(self, fields: dict[str, Any], key: str) -> dict[str, Any]:
+        """Return the part at a key, an empty one for none.
+
+        Raises:
+            InvalidInput: it is none, or a value of either has another form than the API reads.
+        """
+        self.check_forms(fields)
+        part: dict[str, Any] = fields.get(key) or {}
+        self.check_forms(part)
+        return part
+
     def note_keys(self, part: str, fields: dict[str, Any]) -> None:
         """Note the keys of a part that are not carried over."""
         found = []
@@ -238,10 +260,15 @@ def _cron_jobs(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _import(job: _CronJob, one: dict[str, Any]) -> None:
-    spec = one.get("spec") or {}
-    of_job = spec["jobTemplate"].get("spec") or {}
-    pod = of_job["template"].get("spec") or {}
+    spec = job.part(one, "spec")
+    of_job = job.part(job.part(spec, "jobTemplate"), "spec")
+    pod = job.part(job.part(of_job, "template"), "spec")
+    job.part(one, "metadata")
     container, *others = pod["containers"]
+    job.check_forms(container)
+    job.part(job.part(container, "resources"), "limits")
+    for variable in container.get("env") or []:
+        job.part(job.part(variable, "valueFrom"), "secretKeyRef")
     if not container.get("command"):
         job.at(container, "image")
         raise InvalidInput(f"its command is that of the image {container.get('image')}")
@@ -300,7 +327,7 @@ def _schedule(job: _CronJob, spec: dict[str, Any]) -> tuple[str, str | None]:
 
 def _overlap(job: _CronJob, spec: dict[str, Any]) -> str | None:
     job.at(spec, "concurrencyPolicy")
-    policy = text_of("concurrencyPolicy", spec.get("concurrencyPolicy", "Allow"))
+    policy = text_of("concurrencyPolicy", spec.get("concurrencyPolicy") or "Allow")
     if policy not in ("Allow", "Forbid", "Replace"):
         raise InvalidInput(f"concurrencyPolicy {policy} is none of Kubernetes")
     if policy == "Forbid":
@@ -455,10 +482,12 @@ def _environment(job: _CronJob, container: dict[str, Any]) -> _Variables:
         job.at(one)
         job.note_keys("env", one)
         variable = text_of("env", one["name"])
-        if "valueFrom" in one and not one.get("value"):
+        given = one.get("value")
+        text = "" if given is None else text_of(f"env: {variable}", given)
+        if "valueFrom" in one and not text:
             _take(job, variable, one["valueFrom"] or {}, found)
             continue
-        parts = pieces(text_of(f"env: {variable}", one.get("value") or ""))
+        parts = pieces(text)
         needed = [part.text for part in parts if part.is_variable]
         if missing := [key for key in needed if key in found.secrets or found.is_elsewhere(key)]:
             found.forget(variable)

@@ -43,7 +43,8 @@ def one(
         "jobTemplate": {"spec": jobs}, **dict(spec),
     }  # fmt: skip
     metadata = {"name": "a", "namespace": "shop"}
-    return import_kubernetes([{"kind": "CronJob", "metadata": metadata, "spec": specs, **others}])
+    whole = {"kind": "CronJob", "metadata": metadata, "spec": specs, **others}
+    return import_kubernetes([whole])
 
 
 def notes(found: Imported) -> list[str]:
@@ -382,3 +383,38 @@ def test_a_command_that_leaves_a_process_in_the_background_is_said(fields: dict[
 def test_an_ampersand_that_no_shell_reads_is_a_word() -> None:
     found = one(container={"command": ["/bin/echo", "&"]})
     assert not any("background" in what for what in notes(found))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"container": {"command": "echo hi"}}, "command: echo hi is not a list of texts"),
+        ({"container": {"args": "hi"}}, "args: hi is not a list of texts"),
+        ({"container": {"args": {"a": 1}}}, "args: {'a': 1} is not a list of texts"),
+        ({"container": {"args": [["a"]]}}, "args: ['a'] is not a text"),
+        ({"container": {"env": "A=1"}}, "env: A=1 is not a list of maps"),
+        ({"container": {"env": ["A"]}}, "env: A is not a map"),
+        ({"container": {"env": [{"name": "A", "value": 0}]}}, "env: A: 0 is not a text"),
+        ({"container": {"env": [{"name": "A", "valueFrom": []}]}}, "valueFrom: [] is not a map"),
+        ({"container": {"workingDir": 5}}, "workingDir: 5 is not a text"),
+        ({"container": {"workingDir": False}}, "workingDir: False is not a text"),
+        ({"container": {"resources": []}}, "resources: [] is not a map"),
+        ({"container": {"resources": {"limits": ""}}}, "limits:  is not a map"),
+        ({"pod": {"containers": {"command": ["x"]}}}, "is not a list of maps"),
+        ({"job": {"template": ""}}, "template:  is not a map"),
+        ({"spec": {"timeZone": 0}}, "timeZone: 0 is not a text"),
+        ({"spec": {"suspend": "false"}}, "suspend: false is not true or false"),
+        ({"metadata": {"name": 5}}, "name: 5 is not a text"),
+    ],
+)
+def test_a_value_of_another_form_than_that_of_the_api_leaves_the_job_out(
+    fields: dict[str, Any], why: str
+) -> None:
+    found = one(**fields)
+    assert found.tables == []
+    assert why in next(left.what for left in found.left if left.is_whole)
+
+
+def test_an_empty_value_and_none_have_the_form_of_any_key() -> None:
+    found = one(spec={"concurrencyPolicy": None, "timeZone": None}, container={"args": None})
+    assert only(found)["command"] == "/bin/true"
