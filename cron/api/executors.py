@@ -76,7 +76,8 @@ class ExecutorView(View, frozen=True, kw_only=True):
     connected one ends; 0 without one. `labels` and `groups` are what the cell grants it,
     `not_granted` is what it claims beside that. `cpu_limit` and `memory_limit` say how commands
     are kept within what they declare: by the `kernel`, `watched` each second, or `none`; "" if it
-    is not connected, or of an older release.
+    is not connected, or of an older release. With `refuses_commands` it
+    has slots for commands and would start none, since it runs as root without `users`.
     """
 
     id: str
@@ -106,6 +107,7 @@ class ExecutorView(View, frozen=True, kw_only=True):
     not_granted: list[str] = []
     cpu_limit: str = ""
     memory_limit: str = ""
+    refuses_commands: bool = False
 
     @property
     def slots_in_all(self) -> int:

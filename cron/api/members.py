@@ -126,7 +126,7 @@ class StatusRow(View, frozen=True, kw_only=True):
     is no overload, or no queue of tasks. `http` is where a replica serves HTTP, "" where it does
     not. `certificate_ends_ms` and `authority_ends_ms` are when a replica's certificate and that of
     the cell's authority end, 0 without TLS. `disk_used_percent` is how full the disk of its data
-    is, 0 if it is not known.
+    is, 0 if it is not known. An executor that `refuses_commands` would start none.
     """
 
     kind: str
@@ -159,6 +159,7 @@ class StatusRow(View, frozen=True, kw_only=True):
     certificate_ends_ms: int = 0
     authority_ends_ms: int = 0
     disk_used_percent: int = 0
+    refuses_commands: bool = False
 
 
 class StatusRequest(Request, frozen=True, kw_only=True):

@@ -66,10 +66,15 @@ def _of_executors(rows: Sequence[StatusRow]) -> list[str]:
     away = [row.id for row in executors if row.role != _CONNECTED]
     if not executors or len(away) == len(executors):
         return ["no executor is connected, so nothing is launched"]
-    if not away:
-        return []
-    named = ", ".join(away[:3]) + (", ..." if len(away) > 3 else "")
-    return [f"{len(away)} of {render.number(len(executors), 'executor')} away: {named}"]
+    refusing = [row.id for row in executors if row.refuses_commands]
+    verb = _verb(refusing, "refuses", "refuse")
+    states = ((away, "away"), (refusing, f"{verb} commands"))
+    return [_some(names, len(executors), what) for names, what in states if names]
+
+
+def _some(names: Sequence[str], count: int, what: str) -> str:
+    named = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    return f"{len(names)} of {render.number(count, 'executor')} {what}: {named}"
 
 
 def _executors(rows: Sequence[StatusRow]) -> str:

@@ -129,7 +129,8 @@ class Executors:
         places.set_clock(record.number, session.ahead_ms)
         knows_secrets = session.greeting.knows_secrets
         rules = self._rules_revision
-        offer = (record.joined_ms, record.slots, session.offers, rules, knows_secrets)
+        accounts = session.greeting.accounts
+        offer = (record.joined_ms, record.slots, session.offers, rules, knows_secrets, accounts)
         if self._offers.get(record.number) != offer or record.number not in places.views:
             self._offers[record.number] = offer
             granted = self._granted(record, session)
@@ -153,6 +154,7 @@ class Executors:
                 users=granted.users,
                 withheld=granted.withheld,
                 knows_secrets=knows_secrets,
+                accounts=accounts,
             )
             places.put(place)
             queues.serve(record.number, granted.offers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from cron.job import Job
+from cron.job import COMMAND, Job
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.places import Need, Wanted
 from launcher.protocol.names import split_job_name
@@ -30,7 +30,7 @@ def placed_of(name: str, job: Job) -> Placed:
     """Return what launches of a job need, and in which flows they wait."""
     tenant, _ = split_job_name(name)
     work, every_s = job.work, job.schedule.every_s
-    needs = (work.user, bool(work.secrets))
+    needs = (work.user, bool(work.secrets), job.pool == COMMAND and not job.each)
     needed = (job.pool, job.where, work.cpu_milli, work.memory_bytes, *needs)
     is_patient = job.deadline_s >= PATIENT_S and not 0 < every_s < PATIENT_S
     priority = min(max(work.priority, 0), 9)
@@ -43,7 +43,7 @@ def placed_of(name: str, job: Job) -> Placed:
 def _placed_alike(
     tenant: str,
     priority: int,
-    needed: tuple[str, str, int, int, str, bool],
+    needed: tuple[str, str, int, int, str, bool, bool],
     parts: int,
     each: str,
     is_limited: bool,

@@ -25,6 +25,7 @@ import msgspec
 from cron.errors import invariant
 from cron.job import COMMAND
 from cron.where import EXECUTOR_LABEL, HOST_LABEL, BadWhere, Where, parse_where
+from launcher.protocol.reports import Accounts
 
 FULL: Final = 1_000_000
 """The load of what has nothing left."""
@@ -56,7 +57,7 @@ class Place(msgspec.Struct, frozen=True):
     `memory_bytes` are what its launches may use together, 0 for no limit. `users` are those that
     its commands may run as, None for any. `withheld` are pools that it would serve, and that the
     cell does not grant it. With `knows_secrets`, it gives commands the secrets that their jobs
-    name.
+    name. `accounts` are those as which it says it runs commands, None if it does not say it.
     """
 
     number: int
@@ -67,6 +68,13 @@ class Place(msgspec.Struct, frozen=True):
     users: tuple[str, ...] | None = None
     withheld: tuple[str, ...] = ()
     knows_secrets: bool = False
+    accounts: Accounts | None = None
+
+    def refuses(self, need: Need) -> bool:
+        """Return whether it says that it would not start such a launch."""
+        if not need.has_account or self.accounts is None:
+            return False
+        return not self.accounts.runs(need.user)
 
     def runs_as(self, user: str) -> bool:
         """Return whether commands run there as a user; "" is the executor's own, which it always
@@ -91,7 +99,11 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True, cache_hash=True):
-    """Everything that decides which executors a launch may go to."""
+    """Everything that decides which executors a launch may go to.
+
+    With `has_account`, it goes to none that says it runs no commands as `user`. A handler has
+    no user. A launch on each of some executors goes to all of them, and fails where it is refused.
+    """
 
     pool: str = COMMAND
     where: str = ""
@@ -99,6 +111,7 @@ class Need(msgspec.Struct, frozen=True, cache_hash=True):
     memory_bytes: int = 0
     user: str = ""
     has_secrets: bool = False
+    has_account: bool = False
 
     @property
     def takes_resources(self) -> bool:
@@ -279,6 +292,8 @@ class Places:
         """Return the slots that an idle executor would have for the need."""
         group = view.by_pool.get(need.pool) if view else None
         if group is None or not (group.view.fits(need) and group.view.place.runs_as(need.user)):
+            return None
+        if group.view.place.refuses(need):
             return None
         where = where_of(need.where)
         return group if where is not None and where.matches(group.view.place.labels) else None

@@ -40,7 +40,9 @@ def why_not(places: Places, need: Need, parts: int = 1, each: str = "") -> str:
     if not lets:
         none = _none_of(len(fitting), f"that match{_s(len(fitting), 'es')}")
         return f"{none} is granted user {need.user}: `raftcron executor grant` grants users"
-    fitting = lets
+    fitting = [group for group in lets if not group.view.place.refuses(need)]
+    if not fitting:
+        return _refused(need.user, len(lets))
     if each:
         return _each_missing(need, fitting)
     if need.has_secrets and not any(group.view.place.knows_secrets for group in fitting):
@@ -58,6 +60,15 @@ def _withheld(places: Places, pool: str) -> str:
         return ""
     what = "1 would, which is" if count == 1 else f"{count} would, which are"
     return f"; {what} not granted that: `raftcron executor grant` grants pools"
+
+
+def _refused(user: str, count: int) -> str:
+    none = _none_of(count, f"that match{_s(count, 'es')}")
+    if user:
+        way_out = "list the user in `users` of the configuration of one that runs as root"
+        return f"{none} runs commands as user {user}: {way_out}"
+    way_out = "they run as root, and `users` of their configuration does not list root"
+    return f"{none} runs commands that name no user: {way_out}"
 
 
 def _label_missing(pool: str, groups: Sequence[SlotGroup], terms: Sequence[Term]) -> str:

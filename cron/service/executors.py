@@ -187,19 +187,30 @@ def views_of(
             labels=[f"{name}={value}" for name, value in labels],
             note="; ".join(filter(None, (_drained(record, session), *reasons))),
             not_granted=list(granted.refused),
+            refuses_commands=_refuses_all(session, granted),
         )
         views.append(view if session is None else _connected(view, session, granted))
     return sorted(views, key=lambda view: (view.id, view.ledger))
 
 
 def _refuses(session: Session | None) -> str:
-    """Return which commands fail on an executor, whatever they are."""
+    """Return which commands an executor refuses, whatever they are."""
     accounts = session.greeting.accounts if session is not None else None
     if accounts is None or accounts.own:
         return ""
     if accounts.runs_nothing:
-        return "commands fail: it runs as root, and `users` of its configuration lists nobody"
-    return "commands without user= fail: it runs as root, and `users` does not list root"
+        return (
+            "commands are refused: it runs as root, and `users` of its configuration lists nobody"
+        )
+    return "commands without user= are refused: it runs as root, and `users` does not list root"
+
+
+def _refuses_all(session: Session | None, granted: Granted) -> bool:
+    """Return whether an executor has slots for commands and would start none."""
+    if session is None or not session.greeting.slots or not granted.has_commands:
+        return False
+    accounts = session.greeting.accounts
+    return accounts is not None and accounts.runs_nothing
 
 
 def _doubts(state: State, session: Session | None) -> str:

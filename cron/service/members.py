@@ -501,6 +501,7 @@ def _executor_row(view: ExecutorView, *, leads: bool) -> StatusRow:
         running=view.open,
         ledger=view.ledger,
         note=view.note if leads else "there is no leader to ask",
+        refuses_commands=view.refuses_commands,
     )
 
 

@@ -37,7 +37,7 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def account_warnings(replica: Replica, jobs: Iterable[Job], source: str) -> list[Problem]:
-    """Return which jobs would fail on every connected executor that they may run on, because none
+    """Return which jobs no connected executor that they may run on would start, because none
     runs commands as their user: one warning for each user. Of an executor that does not say it
     nothing is said."""
     by_user: dict[str, dict[Need, list[str]]] = {}
@@ -63,7 +63,7 @@ def account_warnings(replica: Replica, jobs: Iterable[Job], source: str) -> list
 
 
 def _account_warning(user: str, names: Sequence[str], source: str) -> Problem:
-    count = "1 job fails" if len(names) == 1 else f"{len(names)} jobs fail"
+    count = "1 job" if len(names) == 1 else f"{len(names)} jobs"
     which = f"runs commands as user {user}" if user else "runs commands that name no user"
     hint = "run an executor as that user, or as root with the user in `users` of executor.toml"
     if not user:
@@ -71,5 +71,5 @@ def _account_warning(user: str, names: Sequence[str], source: str) -> Problem:
             "give the jobs a user= that is in `users` of executor.toml, list root there, or run "
             "the executor as another user"
         )
-    text = f"{count} at each launch, since no executor that they fit {which}: {some_of(names)}"
+    text = f"{count} cannot run, since no executor that they fit {which}: {some_of(names)}"
     return Problem(source, 0, 0, text, hint, is_warning=True)

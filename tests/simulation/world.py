@@ -122,6 +122,7 @@ class World:
             answer_ms=rng.choice((2_000, 8_000, 30_000)),
             labels={"rack": rng.choice("ab")},
             worker_buffer=rng.choice((0, 0, 3)),
+            users=("root",),  # it may run as root here, and so starts what the cell gives it
         )
         own = self._chance(chance or name)
         thread_pool = (

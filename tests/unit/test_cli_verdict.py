@@ -49,6 +49,10 @@ WELL = [*three("leader", "follower", "follower"), EXECUTOR]
             "works, with faults: r1 leads; 1 of 2 executors away: e2",
         ),
         (
+            [*WELL, StatusRow(kind="executor", id="e2", role="connected", refuses_commands=True)],
+            "works, with faults: r1 leads; 1 of 2 executors refuses commands: e2",
+        ),
+        (
             [*WELL[:2], replica("r3", "learner", member_state="joining", incarnation=2), EXECUTOR],
             "works, with faults: r1 leads; r3 does not vote yet; the loss of one more replica stops"
             " it",
@@ -62,7 +66,7 @@ WELL = [*three("leader", "follower", "follower"), EXECUTOR]
             "works, with faults: r1 leads; the backup fails",
         ),
     ],
-    ids=["well", "one", "away", "alone", "lost", "replaced", "grows", "backup"],
+    ids=["well", "one", "away", "alone", "lost", "refuses", "replaced", "grows", "backup"],
 )
 def test_a_cell_with_a_leader_works_and_its_faults_are_named(
     rows: list[StatusRow], text: str

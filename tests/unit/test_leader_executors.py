@@ -12,7 +12,7 @@ from cron.scheduler.places import Need
 from cron.scheduler.queues import Queues
 from cron.state.outcome import Verdict
 from cron.state.pool import Drain
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import Accounts, GroupOffer
 from tests.unit.state_rig import StateRig, with_job
 from tests.unit.test_scheduler_plan import follow
 
@@ -28,6 +28,7 @@ class FakePool:
         self.ahead_ms = self.waiting = 0
         self.offers: tuple[GroupOffer, ...] = ()
         self.knows_secrets = False
+        self.accounts: dict[str, Accounts] = {}  # of executors that say it
 
     @property
     def count(self) -> int:
@@ -46,7 +47,10 @@ class FakePool:
                 ahead_ms=self.ahead_ms,
                 outputs_waiting=self.waiting,
                 offers=self.offers,
-                greeting=SimpleNamespace(knows_secrets=self.knows_secrets),
+                greeting=SimpleNamespace(
+                    knows_secrets=self.knows_secrets,
+                    accounts=self.accounts.get(ledger),
+                ),
             )
             for ledger in self.there
         ]
@@ -224,3 +228,21 @@ def test_launches_with_secrets_wait_for_an_executor_that_knows_secrets() -> None
     world.now += 1_000
     world.executors.place(world.queues)
     assert places.choose(need) is None
+
+
+def test_no_launch_goes_to_an_executor_that_says_it_refuses_its_user() -> None:
+    """It fails each launch at once, so it is always idle, and took half of a healthy cell."""
+    world = World("l1", "l2")
+    world.pool.accounts = {"l1": Accounts("raftcron"), "l2": Accounts("", ())}
+    world.executors.place(world.queues)
+    places, need = world.queues.places, Need(has_account=True)
+    record = world.rig.state.by_ledger["e1", "l1"]
+    sound = record.number
+    for _ in range(record.slots):
+        assert places.choose(need) == sound
+        places.take(sound, need)
+    assert places.choose(need) is None, "the sound one is full"
+    world.pool.accounts["l2"] = Accounts("root", ())  # it is configured, and greets again
+    world.now += 1_000
+    world.executors.place(world.queues)
+    assert places.choose(need) not in {None, sound}

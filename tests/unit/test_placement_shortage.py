@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from cron.job import COMMAND
+from cron.job import COMMAND, WorkSpec
+from cron.scheduler.placed import placed_of
 from cron.scheduler.places import Capacity, Need, Place, Places
 from cron.scheduler.shortage import SEEN_MAX, why_not
+from launcher.protocol.reports import Accounts
+from tests.unit.state_rig import job
 
 GIB = 1 << 30
 BOTH = (Capacity(2), Capacity(1, ("mail", "bill")))
@@ -191,3 +196,44 @@ def test_secrets_that_no_executor_can_read() -> None:
     assert why_not(places, need, each="zone=eu") == (
         "it runs on each of 3 executors at once, and 1 of them has room: 2 without secrets"
     )
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        (
+            "",
+            "none of the 2 executors that match runs commands that name no user: they run as root, "
+            "and `users` of their configuration does not list root",
+        ),
+        (
+            "eve",
+            "none of the 2 executors that match runs commands as user eve: list the user in `users`"
+            " of the configuration of one that runs as root",
+        ),
+        ("www", ""),
+    ],
+)
+def test_executors_that_refuse_the_user(user: str, message: str) -> None:
+    places = Places()
+    for number in range(2):
+        place = Place.of(number, f"e{number}", "h", {}, BOTH)
+        places.put(msgspec.structs.replace(place, accounts=Accounts("", ("www",))))
+    assert why_not(places, Need(user=user, has_account=True)) == message
+    assert (places.choose(Need(user=user, has_account=True)) is None) == bool(message)
+    # Each of the executors, and a handler, are placed whatever their accounts are.
+    assert places.choose_each(Need(user=user), "host") == [0, 1]
+    assert places.choose(Need("mail")) is not None
+
+
+def test_a_command_asks_for_its_account_and_a_handler_or_a_launch_on_each_does_not() -> None:
+    def needed(**fields: Any) -> bool:
+        return placed_of("default/a", job("a", **fields)).wanted.need.has_account
+
+    assert needed()
+    assert not needed(each="zone=eu")
+    assert not needed(work=WorkSpec((), handler="mail"))
+
+
+def test_an_executor_of_an_older_release_does_not_say_its_accounts() -> None:
+    assert three().choose(Need(has_account=True)) is not None

@@ -171,10 +171,8 @@ async def test_why_says_how_the_limit_of_a_launch_is_held() -> None:
 ROOT_ALONE = Accounts("", ())
 """An executor of root whose configuration lists no users."""
 TWO_USERS = "#: name=a\n0 3 * * *  true\n#: name=b user=www\n0 3 * * *  true\n"
-NAMELESS = (
-    "1 job fails at each launch, since no executor that they fit runs commands that name no user: a"
-)
-OF_WWW = "1 job fails at each launch, since no executor that they fit runs commands as user www: b"
+NAMELESS = "1 job cannot run, since no executor that they fit runs commands that name no user: a"
+OF_WWW = "1 job cannot run, since no executor that they fit runs commands as user www: b"
 
 
 @pytest.mark.parametrize(
@@ -206,11 +204,18 @@ async def test_handlers_have_no_user_and_jobs_without_an_executor_are_another_ma
     [
         (None, ""),
         (Accounts("raftcron"), ""),
-        (ROOT_ALONE, "commands fail: it runs as root, and `users` of its configuration lists"),
-        (Accounts("", ("www",)), "commands without user= fail: it runs as root, and `users` does"),
+        (
+            ROOT_ALONE,
+            "commands are refused: it runs as root, and `users` of its configuration lists",
+        ),
+        (
+            Accounts("", ("www",)),
+            "commands without user= are refused: it runs as root, and `users` does",
+        ),
     ],
 )
 def test_an_executor_that_refuses_commands_says_so(accounts: Accounts | None, note: str) -> None:
     made = world(Limiting.KERNEL, handlers=Limiting.NONE, accounts=accounts)
     (view,) = views_of(made.state, made.state.executors.values(), made.seated)
+    assert view.refuses_commands == (accounts == ROOT_ALONE)
     assert view.note.startswith(note) if note else view.note == ""
