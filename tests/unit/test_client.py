@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from cron.api.tasks import SubmitVerdict, TaskChange, TaskError, TaskView
-from cron.errors import InvalidInput, NoQuorum, NotAllowed, NotLeader
+from cron.errors import InvalidInput, NoQuorum, NotAllowed, NotLeader, OldDisk
 from launcher.client.cell import user_name
 from launcher.client.client import Client
 from launcher.client.errors import (
@@ -387,13 +387,14 @@ def test_without_a_cell_nothing_happened(clock):
             client.get("h:1")
 
 
-def test_without_a_leader_nothing_happened(cell, client, clock):
+@pytest.mark.parametrize("error", [NoQuorum("no majority"), OldDisk("the disk of r1 is old")])
+def test_without_a_leader_that_acts_nothing_happened(cell, client, clock, error):
     def refuse(method: str, request: object) -> None:
         clock.skip()
-        raise NoQuorum("no majority answers")
+        raise error
 
     cell.before = refuse
-    with pytest.raises(Unavailable, match="no majority"):
+    with pytest.raises(Unavailable, match=str(error)):
         client.submit("h")
 
 
