@@ -44,12 +44,16 @@ def host_crontabs(machine: Machine = _THIS) -> tuple[list[Tab], list[Left]]:
     tabs: list[Tab] = []
     left: list[Left] = []
     zone = host_zone(machine.top)
+
+    def is_user(name: str) -> bool:
+        return machine.user_of(name) is not None
+
     for path, owner, user, why in _files(machine, left):
         opened = why or _opened(path, owner, machine.root)
         if isinstance(opened, str):
             left.append(_left(path, opened))
         else:
-            tabs.append(Tab(str(path), opened, user, zone, is_of_host=True))
+            tabs.append(Tab(str(path), opened, user, zone, is_of_host=True, is_user=is_user))
     left += _of_anacron(machine.top / "etc/anacrontab")
     return tabs, left
 

@@ -7,6 +7,8 @@ comments to it, and schedules of ours errors.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from cron.crontab.environment import split_assignment
@@ -19,10 +21,24 @@ _OF_PACKAGES: Final = re.compile("[a-z0-9-].*dpkg-(?:old|dist)", re.ASCII)
 _ITEM: Final = re.compile(
     r"(?:\*|([0-9]+|[a-z]{3})(?:-([0-9]+|[a-z]{3}))?)(?:/([0-9]+))?", re.ASCII
 )
+_READ: Final = re.compile(
+    r"(?:\*|([0-9A-Za-z]+)(?:(/)|-([0-9A-Za-z]*))?)(?:/([0-9A-Za-z]*))?", re.ASCII
+)
+"""An item as cron reads it. A slash behind a number alone is an error."""
+_ASSIGNMENT: Final = re.compile(
+    r"""[ \t]*(?:"[^"=]*"|'[^'=]*'|[^\s="'][^\s=]*)?\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'].*)\s*""",
+    re.ASCII,
+)
+_BLANK: Final = re.compile("[ \t]+")
+_LONG_MAX: Final = (1 << 63) - 1
+_HALF: Final = 1 << 31
+_DIGITS_OF_LONG: Final = 20
+_COMMAND_BYTES_MAX: Final = 998
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
                   "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_FIELDS: Final = (
+_Field = tuple[int, int, tuple[str, ...]]
+_FIELDS: Final[tuple[_Field, ...]] = (
     (0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, _DAYS),
 )  # fmt: skip
 _WORDS: Final = frozenset(
@@ -37,6 +53,7 @@ _OTHERS_WRITE: Final = 0o022
 _OF_USER: Final = 0o600
 _PERMISSIONS: Final = 0o7777
 _BLANKS: Final = " \t"
+_NOTHING: Final = "Debian's cron reads no line of a file with an error"
 _SHOWN_CHARS: Final = 40
 
 
@@ -85,28 +102,106 @@ def without_options(content: bytes) -> bytes:
     return _OPTION.sub(rb"\1##", content)
 
 
-def first_fault(content: bytes) -> tuple[int, str] | None:
-    """Return the line for which cron reads nothing of a file, and why; None if it reads it."""
+def without_lines(content: bytes, numbers: Iterable[int]) -> bytes:
+    """Return a crontab whose lines with these numbers, from 1, are comments."""
+    lines = content.split(b"\n")
+    for number in numbers:
+        lines[number - 1] = b"#"
+    return b"\n".join(lines)
+
+
+class Lines(NamedTuple):
+    """How cron reads the lines of a file."""
+
+    fault: tuple[int, str] | None = None
+    """The line for which a file is left out, and why, mostly since cron reads nothing of it; None
+    if it is read."""
+    strange: Mapping[int, str] = MappingProxyType({})
+    """Lines that cron reads, and that are no lines here, with the reason."""
+
+
+def lines_of(content: bytes, is_user: Callable[[str], bool] | None = None) -> Lines:
+    """Return how cron reads a file. `is_user` is of a crontab of the system, whose lines have a
+    user, and returns whether the machine has one."""
     lines = content.decode("utf-8", "replace").split("\n")
     if lines[-1]:
-        return len(lines), "its last line has no line end"
+        return Lines((len(lines), f"{_NOTHING}: its last line has no line end"))
     if len(lines) - 1 > LINES_MAX:
-        return 0, f"it has more than {LINES_MAX} lines"
+        return Lines((0, f"{_NOTHING}: it has more than {LINES_MAX} lines"))
+    strange: dict[int, str] = {}
     for number, line in enumerate(lines, 1):
         text = line.lstrip(_BLANKS)
+        if not text or text.startswith("#"):
+            continue
+        if "\0" in text:
+            return Lines((number, f"{_NOTHING}: it has a NUL"))
+        shown = repr(text[:_SHOWN_CHARS])
+        is_variable = _ASSIGNMENT.fullmatch(line) is not None
         named = split_assignment(line)
-        if named is not None and named[0] == "CRON_TZ":
-            return number, "CRON_TZ sets a zone for cronie, and not for Debian's cron"
-        if text and not text.startswith("#") and named is None and not _is_entry(text):
-            return number, f"{text[:_SHOWN_CHARS]!r} is no line of it"
-    return None
+        if not is_variable and (why := _wrong_entry(text, is_user)):
+            return Lines((number, f"{_NOTHING}: {shown} {why}"))
+        if is_variable and named is not None and named[0] == "CRON_TZ":
+            return Lines((number, "CRON_TZ sets a zone for cronie, and not for Debian's cron"))
+        if named is None if is_variable else not _is_entry(text):
+            strange[number] = f"{shown} is not understood here"
+    return Lines(None, strange)
+
+
+def _wrong_entry(text: str, is_user: Callable[[str], bool] | None) -> str:
+    """Return why a line is no schedule with a command to cron, "" if it is one."""
+    if text.startswith("@"):
+        word, _, rest = text.replace("\t", " ").partition(" ")
+        if word not in _WORDS:
+            return "is no line of it"
+        rest = rest.lstrip(_BLANKS)
+    else:
+        *words, rest = [*_BLANK.split(text, len(_FIELDS)), ""][: len(_FIELDS) + 1]
+        if len(words) < len(_FIELDS) or not all(map(_is_read, words, _FIELDS)):
+            return "is no line of it"
+        if rest.startswith("*"):
+            return "has six fields"
+    if is_user is not None:
+        user, *others = _BLANK.split(rest, 1)
+        if not is_user(user):
+            return f"is of the user {user[:_SHOWN_CHARS]!r}, which this machine does not have"
+        rest = "".join(others)
+    is_long = len(rest.encode()) > _COMMAND_BYTES_MAX
+    return f"has a command of more than {_COMMAND_BYTES_MAX} bytes" if is_long else ""
+
+
+def _is_read(word: str, field: _Field) -> bool:
+    """Return whether cron reads a word as a field: it ignores what follows the items."""
+    low, high, names = field
+    at = 0
+    while (match := _READ.match(word, at)) is not None:
+        first, slash, last, step = match.groups()
+        ends = [_value(one.lower(), low, names) for one in (first, last) if one is not None]
+        if slash or any(one is None or not low <= one <= high for one in ends):
+            return False
+        if step is not None and not _value(step, 0, ()):
+            return False
+        at = match.end() + 1
+        if word[match.end() : at] != ",":
+            return True
+    return False
+
+
+def _value(text: str, low: int, names: tuple[str, ...]) -> int | None:
+    """Return a number as cron's machine counts, or the number of a name; None if it is none."""
+    if text in names:
+        return names.index(text) + low
+    if not text.isdigit():
+        return None
+    digits = text.lstrip("0")
+    number = int(digits or "0") if len(digits) <= _DIGITS_OF_LONG else _LONG_MAX
+    return (min(number, _LONG_MAX) + _HALF) % (2 * _HALF) - _HALF
 
 
 def _is_entry(text: str) -> bool:
-    """Return whether a line begins with a schedule."""
+    """Return whether a line that cron reads has a schedule of ours and a command."""
     words = text.split(None, len(_FIELDS))
     if text.startswith("@"):
-        return words[0] in _WORDS and len(words) > 1
+        return len(words) > 1
     return len(words) > len(_FIELDS) and all(
         _is_field(word.lower(), *field) for word, field in zip(words, _FIELDS, strict=False)
     )

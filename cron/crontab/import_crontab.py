@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,28 +22,27 @@ _ZONE: bytes = b"CRON_TZ"
 
 class Tab(NamedTuple):
     """A crontab: its user, "" where each line has one, None where nobody says; the zone of its
-    schedules; and whether Debian's cron reads it, and so decides which lines hold."""
+    schedules; whether Debian's cron reads it, and so decides which lines hold; and whether its
+    machine has a user, None where nobody knows."""
 
     name: str
     content: bytes
     user: str | None
     zone: str | None = None
     is_of_host: bool = False
+    is_user: Callable[[str], bool] | None = None
 
 
 def import_crontabs(tabs: Iterable[Tab]) -> Imported:
     """Return the jobs of crontabs."""
     imported = Imported()
     for tab in tabs:
-        content = debian_cron.without_options(tab.content) if tab.is_of_host else tab.content
+        content = _as_cron_reads(tab, imported) if tab.is_of_host else tab.content
+        if content is None:
+            continue
         is_system = tab.user == ""
         zone = tab.zone or "UTC"
         reading = read_crontab(content, file=tab.name, system=is_system, zone=zone)
-        fault = debian_cron.first_fault(tab.content) if tab.is_of_host else None
-        if fault is not None:
-            what = f"Debian's cron reads no line of a file with an error: {fault[1]}"
-            imported.leave_out(tab.name, what, Place(tab.name, fault[0]))
-            continue
         _note(reading, tab, imported)
         unsure = _unsure(content, reading)
         is_zoned = tab.zone is not None or _ZONE in content
@@ -56,6 +55,18 @@ def import_crontabs(tabs: Iterable[Tab]) -> Imported:
                 is_named = job.name not in reading.unnamed
                 _add(job, tab, imported, is_named=is_named, is_zoned=is_zoned)
     return imported
+
+
+def _as_cron_reads(tab: Tab, imported: Imported) -> bytes | None:
+    """Return a crontab with what cron reads of it and we understand, None if it is left out."""
+    is_user = tab.is_user if tab.user == "" else None
+    fault, strange = debian_cron.lines_of(tab.content, is_user)
+    if fault is not None:
+        imported.leave_out(tab.name, fault[1], Place(tab.name, fault[0]))
+        return None
+    for number, what in strange.items():
+        imported.leave_out(tab.name, what, Place(tab.name, number))
+    return debian_cron.without_options(debian_cron.without_lines(tab.content, strange))
 
 
 def _note(reading: Reading, tab: Tab, imported: Imported) -> None:

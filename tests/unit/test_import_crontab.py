@@ -35,7 +35,7 @@ def machine(top: Path, files: dict[str, bytes | Path]) -> Machine:
         else:
             path.write_bytes(content)
             path.chmod(0o600)
-    return Machine(top, os.getuid(), {"ada": os.getuid(), "a.b": os.getuid()}.get)
+    return Machine(top, os.getuid(), dict.fromkeys(("root", "ada", "a.b"), os.getuid()).get)
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,24 @@ def test_the_zone_of_a_machine_is_that_of_its_link_or_none(tmp_path: Path) -> No
         (LINE + b"61 * * * * root y\n", "/etc/crontab:2: left out: Debian's cron reads no line"),
         (LINE + b"0 1 * * * root z", "/etc/crontab:2: left out: Debian's cron reads no line"),
         (LINE + b"? 1 * * * root z\n", "is no line of it"),
-        (LINE + b"0 1 * * fri-mon root z\n", "is no line of it"),
         (LINE + b"0 1 * * friday root z\n", "is no line of it"),
         (LINE + b"0 1 L * * root z\n", "is no line of it"),
         (LINE + b"@every 90s root z\n", "is no line of it"),
         (LINE + b"*/0 1 * * * root z\n", "is no line of it"),
-        (LINE + b"5-1 1 * * * root z\n", "is no line of it"),
         (LINE + b"what is this\n", "is no line of it"),
-        (b"CRON_TZ=Asia/Tokyo\n" + LINE, "CRON_TZ sets a zone for cronie"),
+        (b"CRON_TZ=Asia/Tokyo\n" + LINE, "left out: CRON_TZ sets a zone for cronie"),
+        (LINE + b"10/20 * * * * root /x\n", "is no line of it"),
+        (LINE + b"0 2 * * mon/2 root /x\n", "is no line of it"),
+        (LINE + b"0 0 1 jan/2 * root /x\n", "is no line of it"),
+        (LINE + b"*/5x * * * * root /x\n", "is no line of it"),
+        (LINE + b"7-100 * * * * root /x\n", "is no line of it"),
+        (LINE + b"\f0 1 * * * root /x\n", "is no line of it"),
+        (LINE + b"A=\n", "'A=' is no line of it"),
+        (LINE + b"A='x' y\n", "is no line of it"),
+        (LINE + b'A="x\n', "is no line of it"),
+        (LINE + b"A=1\0\n", "it has a NUL"),
+        (LINE + b"* * * * * * root /x\n", "has six fields"),
+        (LINE + b"0 1 * * * root " + b"x" * 999 + b"\n", "a command of more than 998 bytes"),
         (LINE * (LINES_MAX + 1), f"it has more than {LINES_MAX} lines"),
     ],
 )
@@ -190,6 +200,48 @@ def test_a_file_of_which_cron_reads_nothing_is_left_out(content: bytes, why: str
 def test_a_line_of_debians_cron_is_read(line: bytes) -> None:
     imported = of_host(b"# x\n\nA = 1\n  " + line + b" root /x\n")
     assert len(imported.tables) == 1, said(imported)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"1A=2", b"=2", b"@x=2", b"* = 2", b"A'=2", b"* * * * mon-sun root x",
+        b"* * * * 5-0 root x", b"59-0 * * * * root x", b"1-3-5 * * * * root x",
+        b"** * * * * root x", b"*5 * * * * root x", b"5.5 * * * * root x", b"0 0 * * 1#1 root x",
+        b"0 1 * * fri-mon root z", b"5-1 1 * * * root z", b"*/5-7 * * * * root x",
+        b"4294967297 * * * * root x",
+    ],
+)  # fmt: skip
+def test_a_line_that_cron_reads_and_that_is_none_here_is_left_out_alone(line: bytes) -> None:
+    imported = of_host(LINE + line + b"\n" + LINE)
+    assert [one["schedule"] for one in imported.tables] == ["0 1 * * *"] * 2
+    (left,) = imported.left
+    assert str(left).startswith("/etc/crontab:2: left out: ")
+    assert "is not understood here" in left.what
+
+
+@pytest.mark.parametrize("line", [b"@daily", b"@daily ", b"0 2 * * *"])
+def test_a_line_without_a_command_is_left_out_alone(line: bytes) -> None:
+    imported = of_host(b"0 1 * * * x\n" + line + b"\n", user="ada")
+    assert len(imported.tables) == 1
+    assert "/etc/crontab:2: left out" in said(imported)
+    assert "is not understood here" in said(imported)
+
+
+def test_a_crontab_with_a_user_whom_the_machine_does_not_have_is_left_out(tmp_path: Path) -> None:
+    ours = machine(
+        tmp_path,
+        {
+            "etc/crontab": b"0 2 * * * ghost /x\n" + LINE,
+            "etc/cron.d/a": b"0 2 * * *\tada\t/x\n@daily ada /x\n",
+            f"{SPOOL}/ada": b"0 2 * * * ghost\n",
+        },
+    )
+    imported = import_crontabs(host_crontabs(ours)[0])
+    assert [one["user"] for one in imported.tables] == ["ada", "ada", "ada"]
+    (left,) = [one for one in imported.left if one.is_whole]
+    assert (Path(left.place.file).name, left.place.line) == ("crontab", 1)
+    assert "'ghost', which this machine does not have" in left.what
 
 
 def test_a_line_that_cron_reads_and_raftcron_does_not_leaves_out_what_it_is_a_part_of() -> None:
