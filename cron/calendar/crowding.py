@@ -79,11 +79,19 @@ def crowding(mine: Iterable[Job], others: Iterable[Job] = ()) -> Crowding | None
     rest = _load_of(other_counts).top(zone)
     both = [a + b for a, b in zip(own, rest, strict=True)]
     base, own_base = min(both), min(own)
-    # Of equal minutes the one with most of the file's own launches, then the earliest.
-    minute = max(range(len(both)), key=lambda at: (both[at] if own[at] > own_base else 0, own[at]))
-    launches, my_launches = both[minute] // UNIT, own[minute] // UNIT
-    if (both[minute] - base) // UNIT < CROWDED_MIN or my_launches * SHARE < launches:
+    # A minute that other files crowd hides none that this file crowds.
+    crowded = [
+        at
+        for at, count in enumerate(both)
+        if (count - base) // UNIT >= CROWDED_MIN
+        and own[at] > own_base
+        and own[at] // UNIT * SHARE >= count // UNIT
+    ]
+    if not crowded:
         return None
+    # Of equal minutes the one with most of the file's own launches, then the earliest.
+    minute = max(crowded, key=lambda at: (both[at], own[at]))
+    launches, my_launches = both[minute] // UNIT, own[minute] // UNIT
     first = minute - minute % _HOUR_MIN
     hour = sum(both[first : first + _HOUR_MIN])
     schedule = _commonest(counts, texts, zone, minute)

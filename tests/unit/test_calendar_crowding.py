@@ -75,6 +75,13 @@ def test_jobs_of_other_files_count_and_a_small_share_is_not_told_of_them() -> No
     assert crowding(jobs(25, "0 0 * * *"), jobs(275, "0 0 * * *")) is None
 
 
+def test_a_minute_that_another_file_crowds_hides_none_that_this_file_crowds() -> None:
+    mine = jobs(300, "0 3 * * *") + jobs(1, "0 0 * * *")
+    found = crowding(mine, jobs(5_000, "0 0 * * *"))
+    assert found is not None
+    assert (found.launches, found.mine, found.at) == (300, 300, "03:00")
+
+
 def test_what_the_suggestion_chooses_is_due_as_often_as_before() -> None:
     texts = {
         "0 0 * * *": "? 0 * * *",
