@@ -1,30 +1,39 @@
 """The minute of the day in which most jobs of a file fall due, and what `?` would do about it.
 
-Launches are counted as expected by the schedules, in the minutes of the zone that most jobs of the
-file have, for the worst weekday and season (`load.py`). Launches of jobs that are due every minute
-are the same in all minutes, so `?` cannot move them, and they do not make a minute crowded.
+Launches are counted on the days of the coming year, in the minutes of the zone that most jobs of
+the file have; those of `@every` as they are expected (`load.py`). Launches of jobs that are due
+every minute are the same in all minutes, so `?` cannot move them, and they do not make a minute
+crowded.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Final
 
 import msgspec
 
 from cron.calendar.days import DAY_MIN, LocalTimes
 from cron.calendar.expression import parse
-from cron.calendar.load import UNIT, Load
+from cron.calendar.load import SEASONS, UNIT, Load, offsets
 from cron.job import Job, Schedule
 
 CROWDED_MIN: Final = 20
 """Launches in one minute of which nothing is said yet."""
 SCHEDULES_MAX: Final = 2_000
 """Different schedules that are counted, those of most jobs: up to 0.4 ms each."""
+DAYS: Final = 366
+"""Days from today on that are looked at."""
+LOOKS_MAX: Final = 5_000
+"""Minutes whose days are looked at, those that may have most, each for each different set of days:
+up to 0.1 ms."""
 SHARE: Final = 10
 """A file with less than a tenth of a crowded minute is not told of it."""
+_ALL: Final = ((1 << DAYS) - 1) << 1
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _HOUR_MIN: Final = 60
 _MINUTE_S: Final = 60
 _STEP: Final = re.compile(r"(?:\*|0-59)/(\d+)")
@@ -64,9 +73,10 @@ class Crowding(msgspec.Struct, frozen=True):
         return "write `?`: the cell chooses a minute for each job once, where the load is lowest"
 
 
-def crowding(mine: Iterable[Job], others: Iterable[Job] = ()) -> Crowding | None:
+def crowding(mine: Iterable[Job], others: Iterable[Job] = (), *, today: int) -> Crowding | None:
     """Return the minute that is most crowded of those in which jobs of a file are due, beside
-    `others`, None if none is. Jobs whose `?` has no value yet do not count."""
+    `others`, None if none is. `today` is a day since 1970: launches of DAYS days from there on are
+    counted. Jobs whose `?` has no value yet do not count."""
     counts, texts = _counts(mine)
     if sum(counts.values()) < CROWDED_MIN:
         return None
@@ -74,36 +84,120 @@ def crowding(mine: Iterable[Job], others: Iterable[Job] = ()) -> Crowding | None
     for (_, zone_name, _), count in counts.items():
         zones[zone_name] += count
     zone = zones.most_common(1)[0][0]
-    own = _load_of(counts).top(zone)
     other_counts, _ = _counts(others)
-    rest = _load_of(other_counts).top(zone)
-    both = [a + b for a, b in zip(own, rest, strict=True)]
-    base, own_base = min(both), min(own)
-    # A minute that other files crowd hides none that this file crowds.
-    crowded = [
-        at
-        for at, count in enumerate(both)
-        if (count - base) // UNIT >= CROWDED_MIN
-        and own[at] > own_base
-        and own[at] // UNIT * SHARE >= count // UNIT
-    ]
-    if not crowded:
+    found: tuple[int, int, int, int, _Table] | None = None
+    is_one = all(one[1] == zone for one in (*counts, *other_counts))
+    for season in range(1 if is_one else len(SEASONS)):
+        table = _Table(counts, other_counts, zone, season, today)
+        if (one := table.worst()) is not None and (found is None or one > found[:4]):
+            found = (*one, table)
+    if found is None:
         return None
-    # Of equal minutes the one with most of the file's own launches, then the earliest.
-    minute = max(crowded, key=lambda at: (both[at], own[at]))
-    launches, my_launches = both[minute] // UNIT, own[minute] // UNIT
+    launches, my_launches, late, day, table = found
+    minute = -late
     first = minute - minute % _HOUR_MIN
-    hour = sum(both[first : first + _HOUR_MIN])
+    hour = sum(table.on(day, at)[0] for at in range(first, first + _HOUR_MIN))
     schedule = _commonest(counts, texts, zone, minute)
+    clock = f"{minute // _HOUR_MIN:02}:{minute % _HOUR_MIN:02}"
+    if not table.is_daily(minute):
+        clock = f"{date.fromordinal(_EPOCH_DAY + today - 1 + day)} {clock}"
     return Crowding(
-        launches,
-        my_launches,
-        f"{minute // _HOUR_MIN:02}:{minute % _HOUR_MIN:02}",
+        launches // UNIT,
+        my_launches // UNIT,
+        clock,
         zone,
         schedule,
         with_question_mark(schedule),
         -(-hour // (_HOUR_MIN * UNIT)),
     )
+
+
+class _Table:
+    """The launches of each local minute of a zone, in UNITs, apart for each set of days on which
+    schedules are due: the file's own (0) and all (1). It is of one season, since offsets of zones
+    change. Days are bits, today the second: in a zone in the west, today began yesterday."""
+
+    def __init__(
+        self, mine: Counter[_Key], others: Counter[_Key], zone: str, season: int, today: int
+    ) -> None:
+        self._rows: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
+        self._even = [_every_of(counts).top(zone) for counts in (mine, others)]
+        own_shift = offsets(zone)[season]
+        for counts, tables in ((mine, (0, 1)), (others, (1,))):
+            for (resolved, zone_name, every_s), count in counts.items():
+                if every_s:
+                    continue
+                local = LocalTimes(parse(resolved).fields)
+                days = local.days_from(today - 1, DAYS + 2)
+                shift = own_shift - offsets(zone_name)[season]
+                for number in tables:
+                    self._enter(number, local.minutes, days, shift, count * UNIT)
+
+    def _enter(self, number: int, minutes: Sequence[int], days: int, shift: int, load: int) -> None:
+        rows = self._rows[number]
+        for minute in minutes:
+            later, cell = divmod(minute + shift, DAY_MIN)
+            mask = days << later if later >= 0 else days >> -later
+            row = rows.get(mask)
+            if row is None:
+                row = rows[mask] = [0] * DAY_MIN
+            row[cell] += load
+
+    def _bound(self, number: int, minute: int) -> int:
+        """Return what a minute has at most on any day."""
+        even = self._even[0][minute] + (self._even[1][minute] if number else 0)
+        return even + sum(row[minute] for row in self._rows[number].values())
+
+    def _least(self, number: int) -> int:
+        """Return what each minute of each day has."""
+        daily = [row for mask, row in self._rows[number].items() if mask & _ALL == _ALL]
+        even = self._even if number else self._even[:1]
+        return min(map(sum, zip(*even, *daily, strict=True)))
+
+    def on(self, day: int, minute: int) -> tuple[int, int]:
+        """Return what a minute of a day has, and what of it is the file's own."""
+        own, both = (
+            sum(row[minute] for mask, row in rows.items() if mask >> day & 1) for rows in self._rows
+        )
+        return both + self._even[0][minute] + self._even[1][minute], own + self._even[0][minute]
+
+    def is_daily(self, minute: int) -> bool:
+        """Return whether a minute has the same on each day."""
+        return all(mask & _ALL == _ALL for mask, row in self._rows[1].items() if row[minute])
+
+    def worst(self) -> tuple[int, int, int, int] | None:
+        """Return what the most crowded minute has, what of it is the file's own, the minute as a
+        negative number, since the earliest counts, and the day; None if none is crowded."""
+        base, own_base = self._least(1), self._least(0)
+        bounds = [
+            (bound, minute)
+            for minute in range(DAY_MIN)
+            if self._bound(0, minute) > own_base
+            if ((bound := self._bound(1, minute)) - base) // UNIT >= CROWDED_MIN
+        ]
+        bounds.sort(key=lambda one: (-one[0], one[1]))
+        found: tuple[int, int, int, int] | None = None
+        looks = 0
+        for bound, minute in bounds:
+            looks += sum(1 for row in self._rows[1].values() if row[minute])
+            if (found is not None and found[0] > bound) or looks > LOOKS_MAX:
+                break
+            for day in self._days_of(minute):
+                both, own = self.on(day, minute)
+                is_crowded = (both - base) // UNIT >= CROWDED_MIN and own > own_base
+                if is_crowded and own // UNIT * SHARE >= both // UNIT:
+                    # Of equal minutes the one with most of the file's own launches counts.
+                    one = (both, own, -minute, -day)
+                    found = max(found, one) if found is not None else one
+        return None if found is None else (*found[:3], -found[3])
+
+    def _days_of(self, minute: int) -> list[int]:
+        """Return a day for each different set of schedules that are due at a minute together."""
+        masks = [mask for mask, row in self._rows[1].items() if row[minute]]
+        known: dict[tuple[int, ...], int] = {}
+        for day in range(1, DAYS + 1):
+            known.setdefault(tuple(mask >> day & 1 for mask in masks), day)
+        return list(known.values())
 
 
 def with_question_mark(text: str) -> str:
@@ -130,10 +224,12 @@ def _counts(jobs: Iterable[Job]) -> tuple[Counter[_Key], dict[_Key, str]]:
     return Counter(dict(counts.most_common(SCHEDULES_MAX))), texts
 
 
-def _load_of(counts: Counter[_Key]) -> Load:
+def _every_of(counts: Counter[_Key]) -> Load:
+    """Return the load of schedules that have a period: their minutes change from day to day."""
     load = Load()
     for (resolved, zone, every_s), count in counts.items():
-        load.add(Schedule(resolved, resolved, zone, every_s), count)
+        if every_s:
+            load.add(Schedule(resolved, resolved, zone, every_s), count)
     return load
 
 

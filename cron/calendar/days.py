@@ -157,6 +157,17 @@ class LocalTimes:
                     counts[weekday] += (mask & pattern).bit_count()
         return tuple(counts)
 
+    def days_from(self, first: int, count: int) -> int:
+        """Return which of `count` days match, as bits; the lowest is the day `first` since 1970."""
+        found = 0
+        month = bisect_right(_FIRST, first) - 1
+        while month < _MONTHS and _FIRST[month] < first + count:
+            shift = _FIRST[month] - first - 1  # the bits of a month begin with 1
+            mask = self._month_mask(month)
+            found |= mask << shift if shift >= 0 else mask >> -shift
+            month += 1
+        return found & ((1 << count) - 1)
+
     def _month_mask(self, month: int) -> int:
         if not self._months >> (month % 12 + 1) & 1:
             return 0

@@ -223,7 +223,7 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
         declared += reading.jobs
         errors += reading.error_count
         warnings += reading.warning_count
-    if (found := crowding(declared)) is not None:
+    if (found := crowding(declared, today=settings.now_ms() // 86_400_000)) is not None:
         name = sources[0].name if len(sources) == 1 else f"{len(sources)} files"
         problems.append(Problem(name, 0, 0, found.text(), found.hint(), is_warning=True))
         warnings += 1

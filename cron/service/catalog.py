@@ -72,6 +72,7 @@ REMOVED_AT_ONCE = 1_000
 """Jobs that one entry removes, of many: about 30 ms of the loop, with all that follows from it."""
 OWN = f"{SELF}/"
 """How the names of the cell's own jobs and sources begin."""
+_DAY_S = 86_400
 _NEXT_SHOWN = 3
 
 
@@ -211,7 +212,11 @@ def compare(
     _check_measured(diff, jobs)
     diff.changes.sort(key=lambda change: change.job)
     gone = {*diff.removed, *(one.name for one in declared.jobs)}
-    diff.crowding = crowding(diff.placed, (one for one in jobs.values() if one.name not in gone))
+    diff.crowding = crowding(
+        diff.placed,
+        (one for one in jobs.values() if one.name not in gone),
+        today=now_s // _DAY_S,
+    )
     return diff
 
 

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
-from cron.calendar.crowding import CROWDED_MIN, Crowding, crowding, with_question_mark
+from cron.calendar.crowding import CROWDED_MIN, Crowding, with_question_mark
+from cron.calendar.crowding import crowding as crowding_from
 from cron.calendar.expression import parse
 from cron.job import Job
-from tests.unit.state_rig import job
+from tests.unit.state_rig import T0, job
+
+TODAY = T0 // 86_400
+"""2026-11-20, a Friday."""
+
+
+def crowding(mine: list[Job], others: list[Job] | tuple[()] = ()) -> Crowding | None:
+    return crowding_from(mine, others, today=TODAY)
 
 
 def jobs(count: int, text: str, zone: str = "UTC", **fields: Any) -> list[Job]:
@@ -31,7 +39,7 @@ def test_three_hundred_jobs_at_midnight_are_one_crowded_minute() -> None:
     [
         (jobs(60, "@daily"), (60, "00:00", "UTC", "? 0 * * *", 1)),
         (jobs(60, "30 2 * * *", "Europe/Berlin"), (60, "02:30", "Europe/Berlin", "? 2 * * *", 1)),
-        (jobs(60, "0 6 * * 1-5", "Asia/Tokyo"), (60, "06:00", "Asia/Tokyo", "? 6 * * 1-5", 1)),
+        (jobs(60, "0 6 * * 1-5", "Asia/Tokyo"), (60, "2026-11-20 06:00", "Asia/Tokyo", "? 6 * * 1-5", 1)),
         (jobs(120, "*/5 * * * *"), (120, "00:00", "UTC", "?/5 * * * *", 24)),
         (jobs(60, "0,30 4 * * *"), (60, "04:00", "UTC", "", 2)),
         (jobs(60, "@every 1h"), (60, "00:00", "UTC", "", 1)),
@@ -95,3 +103,40 @@ def test_what_the_suggestion_chooses_is_due_as_often_as_before() -> None:
     assert {text: with_question_mark(text) for text in texts} == texts
     for text in filter(None, texts.values()):
         assert parse(text)
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        (jobs(300, "0 0 1 * *"), (300, "2026-12-01 00:00")),
+        (jobs(700, "0 3 15 * *"), (700, "2026-12-15 03:00")),
+        (jobs(300, "0 4 1 1 *"), (300, "2027-01-01 04:00")),
+        (jobs(30, "0 4 * * 1"), (30, "2026-11-23 04:00")),
+        (jobs(30, "0 4 29 2 *"), (0, "")),  # not within a year
+        # On one day of the year both fall together: a Monday that is the first of a month.
+        (jobs(30, "0 4 1 * *") + jobs(40, "0 4 * * 1"), (70, "2027-02-01 04:00")),
+        (jobs(30, "0 4 1 * *") + jobs(40, "0 4 2 * *"), (40, "2026-12-02 04:00")),
+        (jobs(30, "0 4 1 * *") + jobs(40, "0 4 * * *"), (70, "2026-12-01 04:00")),
+        (jobs(30, "30 0 1 * *", "Asia/Tokyo"), (30, "2026-12-01 00:30")),
+        # 00:30 of the first in Tokyo is 15:30 of the day before in UTC.
+        (jobs(30, "30 15 * * *") + jobs(25, "30 0 1 * *", "Asia/Tokyo"), (55, "2026-11-30 15:30")),
+    ],
+)
+def test_launches_of_certain_days_are_counted_on_these(
+    declared: list[Job], expected: tuple[int, str]
+) -> None:
+    """700 jobs on the first of a month were 21 launches, as many as there are on a mean day."""
+    found = crowding(declared)
+    assert (found.launches, found.at) == expected if found else expected == (0, "")
+
+
+def test_many_different_days_take_a_bounded_number_of_looks() -> None:
+    declared = [
+        one
+        for day in range(1, 29)
+        for month in range(1, 13)
+        for one in jobs(25, f"0 {day % 24} {day} {month} *")
+    ]
+    found = crowding(declared)
+    assert found is not None
+    assert found.launches == 25
