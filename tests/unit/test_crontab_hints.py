@@ -503,7 +503,7 @@ def sites():
     return found
 
 
-OF_IMPORTERS = ("located.py", "robfig.py")
+OF_IMPORTERS = ("kubernetes_forms.py", "located.py", "robfig.py")
 _GIVERS = ("ScheduleError", "InvalidInput", "Warned", "error", "warn", "note")
 
 
