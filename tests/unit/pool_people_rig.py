@@ -158,6 +158,7 @@ class World:
             "address": "ipv4:10.0.0.7:41000",
             "greeting": SimpleNamespace(
                 pid=77,
+                slots=6,
                 version="0.2.0",
                 incarnation=fields.pop("incarnation", ""),
                 cpu_limiting=Limiting.NONE,

@@ -39,7 +39,10 @@ def test_three_hundred_jobs_at_midnight_are_one_crowded_minute() -> None:
     [
         (jobs(60, "@daily"), (60, "00:00", "UTC", "? 0 * * *", 1)),
         (jobs(60, "30 2 * * *", "Europe/Berlin"), (60, "02:30", "Europe/Berlin", "? 2 * * *", 1)),
-        (jobs(60, "0 6 * * 1-5", "Asia/Tokyo"), (60, "2026-11-20 06:00", "Asia/Tokyo", "? 6 * * 1-5", 1)),
+        (
+            jobs(60, "0 6 * * 1-5", "Asia/Tokyo"),
+            (60, "2026-11-20 06:00", "Asia/Tokyo", "? 6 * * 1-5", 1),
+        ),
         (jobs(120, "*/5 * * * *"), (120, "00:00", "UTC", "?/5 * * * *", 24)),
         (jobs(60, "0,30 4 * * *"), (60, "04:00", "UTC", "", 2)),
         (jobs(60, "@every 1h"), (60, "00:00", "UTC", "", 1)),
