@@ -117,6 +117,9 @@ class LoneLeader:
         self.freshness = Freshness(state.index, state.index, 0)
         self._place = Leadership(EPOCH.term, leads=True, leader=self.replica_id)
 
+    def elsewhere(self) -> None:
+        """Nobody else leads."""
+
     @property
     def queues(self) -> Any:
         """The queues of the leader."""
