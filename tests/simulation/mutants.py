@@ -93,7 +93,7 @@ def no_tombstones() -> contextlib.AbstractContextManager[None]:
         row = ledger.row(grave.index, grave.rows[0])
         if row is None:
             grave.states[0] = FENCED
-        rules._answer(row or grave.row(0), into)
+        rules._answer(row or grave.row(0), grave.mark, into)
 
     return patched(rules, _fence=fence)
 
