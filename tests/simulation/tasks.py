@@ -334,7 +334,8 @@ class TaskWitness:
             return
         if known.is_cancelled:
             self._accuse("t", f"{launch} was begun, and was cancelled before")
-        self._chains.begun(state, launch.job)
+        if attempt == 1:  # of another one, what it follows had succeeded; in a life before, maybe
+            self._chains.begun(state, launch.job)
         if state.at_ms < known.at_ms:
             self._accuse("t", f"{launch} was begun {known.at_ms - state.at_ms} ms before its time")
         if known.scheduled_s not in (-1, launch.scheduled_s):
