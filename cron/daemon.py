@@ -35,7 +35,7 @@ from consensus.config import TlsFiles as EngineFiles
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, NoData
 from consensus.leadership import Leadership
-from cron import endings, failpoints, unit
+from cron import endings, failpoints
 from cron.allocator import keep_memory_small
 from cron.api.admission import Admission
 from cron.api.callers import executor_of
@@ -52,7 +52,7 @@ from cron.certs.revoked import watch_revoked
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError, TooNew, TooOld, Unavailable
-from cron.fresh import FreshStart, has_log, keep
+from cron.fresh import JOIN, FreshStart, has_log, keep
 from cron.garbage import Garbage
 from cron.history.store import RowStore
 from cron.joining import watch_joining
@@ -375,7 +375,6 @@ class Daemon:
         if leadership.leader is not None:
             self._fresh = None
             keep(Path(self._config.data))
-            (Path(self._config.data) / unit.JOIN).unlink(missing_ok=True)
 
     async def _close(self) -> None:
         if self._http is not None:
@@ -582,7 +581,7 @@ def _load(options: argparse.Namespace) -> ReplicaConfig:
 def _start_of(options: argparse.Namespace, data: Path) -> Start:
     """Return what is asked for by the options, or by a file that `raftcron join` left for this
     start, which counts more: the unit's options are those of a new cell."""
-    if options.join or (data / unit.JOIN).exists():
+    if options.join or (data / JOIN).exists():
         return "join"
     return "bootstrap" if options.bootstrap else "resume"
 

@@ -14,6 +14,9 @@ from typing import Final
 
 ASIDE: Final = ".before-start"
 """The directory for files that were moved aside, in the data directory."""
+JOIN: Final = "join"
+"""A file in a data directory without a log: the replica joins, as with --join, whatever the options
+of its unit say. `raftcron join` makes it."""
 _OURS: Final = ("raft", "segments", "snapshots")
 """The files and directories that a replica creates in its data directory."""
 _LOCK: Final = "lock"
@@ -78,8 +81,10 @@ def has_log(data: Path) -> bool:
 
 
 def keep(data: Path) -> None:
-    """Delete the files that were moved aside, after the cell has admitted the replica."""
+    """Delete what only the start needed, after the cell has admitted the replica: the files that
+    were moved aside, and JOIN."""
     shutil.rmtree(data / ASIDE, ignore_errors=True)
+    (data / JOIN).unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:

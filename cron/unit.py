@@ -22,9 +22,6 @@ from cron.errors import ConfigError, Conflict, NotAllowed, Unavailable
 NAME: Final = "raftcron-replica.service"
 CONFIG: Final = "/etc/raftcron/replica.toml"
 """Where the package has the unit's configuration."""
-JOIN: Final = "join"
-"""A file in a data directory without a log: the replica joins, as with --join, whatever the unit
-says. The replica removes it once the cell has admitted it."""
 _PROPERTIES: Final = (
     "LoadState",
     "ActiveState",

@@ -10,7 +10,7 @@ import click
 from cron import unit
 from cron.cli import exits, render
 from cron.errors import ConfigError, Conflict
-from cron.fresh import has_log
+from cron.fresh import JOIN, has_log
 
 
 @click.command("join", epilog=exits.epilog())
@@ -48,7 +48,7 @@ def join_command(config: str, name: str) -> None:
             hint = f"if its disk is well: systemctl start {name}; else move the directory away"
             raise Conflict(text, hint)
         found.own(data)
-        marker = data / unit.JOIN
+        marker = data / JOIN
         marker.touch(mode=0o600)
         os.chown(marker, found.uid, found.gid)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which connected executors may run jobs, for what people are told when they apply these."""
+"""Which connected executors may run the jobs of a file, for the warnings of `apply`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def sessions_for(replica: Replica, need: Need) -> Iterator[Session]:
             yield session
 
 
-def some_of(names: Sequence[str]) -> str:
-    """Return the first of some jobs, and how many more there are."""
-    shown = ", ".join(map(short_job_name, sorted(names)[:NAMES_SHOWN]))
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+def some_of(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
+    """Return the first `most` of some jobs, and how many more there are."""
+    shown = ", ".join(map(short_job_name, sorted(names)[:most]))
+    more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{shown}{more}"
 
 

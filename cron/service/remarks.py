@@ -1,4 +1,4 @@
-"""What people are told about the jobs of a source when they apply it."""
+"""The warnings of `apply` about the jobs of a source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from cron.errors import Problem
 from cron.job import Job
 from cron.service import crowd, limiting, placing, unserved
 from cron.service.replica import Replica
-from launcher.protocol.names import short_job_name
 
 LEFT_SHOWN: Final = 5
 
@@ -37,13 +36,11 @@ def _left_warning(source: str, left: Sequence[str]) -> list[Problem]:
     if not left:
         return []
     count = len(left)
-    names = ", ".join(short_job_name(name) for name in sorted(left)[:LEFT_SHOWN])
-    more = f" and {count - LEFT_SHOWN} more" if count > LEFT_SHOWN else ""
     what, verb = (
         ("1 job of this source is", "runs")
         if count == 1
         else (f"{count} jobs of this source are", "run")
     )
-    message = f"{what} no longer declared and still {verb}: {names}{more}"
+    message = f"{what} no longer declared and still {verb}: {placing.some_of(left, LEFT_SHOWN)}"
     hint = "apply with --prune to remove what a source has no more; a new name makes a new job"
     return [Problem(source, 0, 0, message, hint, is_warning=True)]

@@ -22,7 +22,7 @@ from cron.api.members import StatusRow
 from cron.dev.files import Ports, write_cell
 from cron.endings import REPLACED
 from cron.errors import CronError, OutcomeUnknown, Unavailable
-from cron.unit import JOIN
+from cron.fresh import JOIN
 from tests.cluster.dev_process import first_port
 from tests.cluster.harness import SHORT_TIMES, wait_until
 from tests.cluster.test_dev_cell import Dev

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cron import daemon
-from cron.unit import JOIN
+from cron.fresh import JOIN
 from launcher.executor.main import lock
 from tests.fakes.ports import free_address
 

@@ -15,6 +15,7 @@ import pytest
 
 from cron import unit
 from cron.errors import ConfigError, Conflict, NotAllowed, Unavailable
+from cron.fresh import JOIN
 from tests.unit.api_rig import run_cli
 from tests.unit.test_restore_command import Place
 from tests.unit.test_restore_command import place as place
@@ -132,7 +133,7 @@ def test_a_process_becomes_the_units_user_with_its_groups_and_variables(
 async def test_a_new_disk_joins_by_its_unit(host: Host, place: Place) -> None:
     result = await run_cli("join", "--config", str(place.config))
     assert result.exit_code == 0, result.output
-    assert (place.data / unit.JOIN).exists()
+    assert (place.data / JOIN).exists()
     assert stat.S_IMODE(place.data.stat().st_mode) == 0o700
     ids = (NOBODY.pw_uid, NOBODY.pw_gid)
     assert host.owners == [("r1", *ids), ("join", *ids)]
@@ -147,7 +148,7 @@ async def test_a_disk_with_a_log_joins_nothing(host: Host, place: Place) -> None
     assert result.exit_code == 4
     assert "has a log" in result.stderr
     assert f"systemctl start {unit.NAME}" in result.stderr
-    assert not (place.data / unit.JOIN).exists()
+    assert not (place.data / JOIN).exists()
     assert not any(call.startswith("start") for call in host.calls)
 
 
