@@ -55,7 +55,7 @@ OF_DISK: Final = (DiskFailed, LogDamaged)
 
 
 def of_disk(error: BaseException) -> BaseException:
-    """Return an error of the disk as an operator is told of it, and any other one as it is."""
+    """Return the error that describes a disk error to an operator; other errors unchanged."""
     if not isinstance(error, OSError) or not (hint := disk_errors.hint_of(error)):
         return error
     text = disk_errors.text_of(error)

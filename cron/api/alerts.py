@@ -79,8 +79,8 @@ class MuteView(View, frozen=True, kw_only=True):
 
 
 class RuleView(View, frozen=True, kw_only=True):
-    """A rule of the cell; no `subjects` are all jobs. After each `remind_s` the channels are told
-    again while an alert is open, 0: never."""
+    """A rule of the cell; no `subjects` are all jobs. While an alert is open, its channels get a
+    reminder every `remind_s`, 0: never."""
 
     name: str
     when: str = ""

@@ -95,7 +95,7 @@ def parse_conditions(text: str) -> tuple[Condition, ...]:
 
 
 def parse_remind(text: str) -> int:
-    """Return after how many seconds people are told again, of a text such as `1h`.
+    """Return the interval between reminders in seconds, from a text such as `1h`.
 
     Raises:
         ScheduleError: it is no length of time, or too short or too long a one.

@@ -469,7 +469,7 @@ class RemindLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RemindAlerts(msgspec.Struct, frozen=True, array_like=True, tag="remind-alerts"):
-    """What is open is told again; an item for each line."""
+    """Reminders of open alerts; each item is one line of a message."""
 
     lines: tuple[RemindLine, ...]
     cell: str = ""

@@ -1,6 +1,6 @@
 """The syntax of systemd's units: lines (systemd.syntax(7)), words, time spans (systemd.time(7)).
 
-A unit's text comes decoded with `surrogateescape`, so that a byte that is not UTF-8 is told.
+A unit is decoded with `surrogateescape`, so that an error can name a byte that is not UTF-8.
 """
 
 from __future__ import annotations
